@@ -1,0 +1,186 @@
+// One HIP source, three backends. This file is the only one that knows where a kernel runs.
+//
+//   hipcc  AMD GPU     <hip/hip_runtime.h> as it is
+//   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps every hipName that the course uses to cudaName
+//   g++    any CPU     common/cpu/hip_cpu.h implements the same names on host threads
+//
+// Everything that the vendors do differently and that a kernel can notice is named once, below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__HIPCC__) || defined(__HIP__)
+#include <hip/hip_runtime.h>
+// hip_runtime.h first: the half and cooperative-group headers need it.
+#include <hip/hip_cooperative_groups.h>
+#include <hip/hip_fp16.h>
+#define GPU_BACKEND_HIP 1
+#elif defined(__CUDACC__)
+#include "common/cuda/hip_to_cuda.h"
+#define GPU_BACKEND_CUDA 1
+#else
+#include "common/cpu/hip_cpu.h"
+#define GPU_BACKEND_CPU 1
+#endif
+
+#include "common/check.h"
+
+namespace gpu {
+
+#if defined(GPU_BACKEND_HIP)
+inline constexpr const char* kBackend = "hip";
+#elif defined(GPU_BACKEND_CUDA)
+inline constexpr const char* kBackend = "cuda";
+#else
+inline constexpr const char* kBackend = "cpu";
+#endif
+
+// ---- Grids ------------------------------------------------------------------------------------
+
+// How many blocks of `size` cover `n` things. Usable in kernels and on the host.
+__host__ __device__ constexpr size_t ceil_div(size_t n, size_t size) {
+  return n / size + (n % size != 0);
+}
+
+// LAUNCH((kernel<float, 4>), grid, block, dynamic_shared_bytes, arguments...) launches on the
+// default stream and checks that the launch was accepted; LAUNCH_ON takes the stream first.
+// What goes wrong while the kernel runs is reported by the next call that waits for it.
+#define LAUNCH(kernel, grid, block, shared_bytes, ...) \
+  LAUNCH_ON(nullptr, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+#if defined(GPU_BACKEND_CPU)
+// The lambda lets the compiler inline the kernel into the loop over the threads of a block.
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                             \
+  do {                                                                                        \
+    cpu::launcher(#kernel, grid, block, shared_bytes, stream, [=](auto... arguments) {        \
+      (kernel)(arguments...);                                                                 \
+    })(__VA_ARGS__);                                                                          \
+    HIP_CHECK(hipGetLastError());                                                             \
+  } while (0)
+#else
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)  \
+  do {                                                             \
+    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);    \
+    HIP_CHECK(hipGetLastError());                                  \
+  } while (0)
+#endif
+
+// LAUNCH_COOPERATIVE launches all blocks at the same time, so that they can wait for one another in
+// grid_sync(); a grid too large for that is refused.
+#define LAUNCH_COOPERATIVE(kernel, grid, block, shared_bytes, ...) \
+  ::gpu::launch_cooperative(#kernel, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+template <class... Parameters>
+void launch_cooperative([[maybe_unused]] const char* name, void (*kernel)(Parameters...), dim3 grid,
+                        dim3 block, size_t shared_bytes,
+                        std::common_type_t<Parameters>... arguments) {
+#if defined(GPU_BACKEND_CPU)
+  cpu::launch(name, grid, block, shared_bytes, nullptr, true, kernel, arguments...);
+  HIP_CHECK(hipGetLastError());
+#else
+  void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  HIP_CHECK(hipLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block, addresses,
+                                       static_cast<unsigned>(shared_bytes), nullptr));
+#endif
+}
+
+// Every thread of a cooperative launch waits here for all the others.
+__device__ inline void grid_sync() {
+#if defined(GPU_BACKEND_CPU)
+  cpu::grid_sync();
+#else
+  cooperative_groups::this_grid().sync();
+#endif
+}
+
+// __launch_bounds__'s second argument means resident blocks per multiprocessor to nvcc and waves
+// per execution unit to hipcc; the promise is passed on only where it means blocks.
+#if defined(GPU_BACKEND_CUDA)
+#define GPU_LAUNCH_BOUNDS(threads, blocks_per_multiprocessor) \
+  __launch_bounds__(threads, blocks_per_multiprocessor)
+#else
+#define GPU_LAUNCH_BOUNDS(threads, blocks_per_multiprocessor) __launch_bounds__(threads)
+#endif
+
+// ---- Shared memory ----------------------------------------------------------------------------
+
+// Inside a kernel: DYNAMIC_SHARED(float, tile) declares `float* tile`, as long as the launch's
+// dynamic_shared_bytes says, aligned to 16 bytes.
+#if defined(GPU_BACKEND_CPU)
+#define DYNAMIC_SHARED(type, name) type* name = static_cast<type*>(cpu::dynamic_shared())
+#else
+#define DYNAMIC_SHARED(type, name)                                     \
+  extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[];  \
+  type* name = reinterpret_cast<type*>(gpu_dynamic_shared)
+#endif
+
+// Call once before launching `kernel` with more than 48 KiB of dynamic shared memory: NVIDIA wants
+// to be asked; AMD has 64 KiB, asked or not.
+template <class... Arguments>
+inline void allow_shared_bytes(void (*kernel)(Arguments...), size_t bytes) {
+  HIP_CHECK(hipFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                hipFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(bytes)));
+}
+
+// ---- Waves ------------------------------------------------------------------------------------
+// A wave (NVIDIA: warp) is the group of threads that run in step: 64 on AMD's gfx9, 32 on RDNA and
+// on NVIDIA, and either on the CPU backend. Kernels ask wave_size(); no number stands in them.
+
+inline constexpr int kMaxWaveSize = 64;
+using WaveMask = unsigned long long;  // one bit per lane, whatever the wave's size
+
+__device__ inline int wave_size() {
+#if defined(GPU_BACKEND_CUDA)
+  return 32;  // a compile-time constant lets nvcc unroll the loops over it
+#else
+  return warpSize;
+#endif
+}
+
+// This thread's number in its block, x fastest: what splits a block into waves.
+__device__ inline int thread_rank() {
+  return static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+__device__ inline int lane_id() { return thread_rank() % wave_size(); }
+__device__ inline int wave_id() { return thread_rank() / wave_size(); }
+
+// The wave operations take every lane of the wave: call them where no lane has branched away.
+// CUDA 13 has only the _sync forms, HIP before 7 only the plain ones.
+#if defined(GPU_BACKEND_CUDA)
+inline constexpr unsigned kAllLanes = ~0u;
+template <class T> __device__ inline T wave_shfl(T value, int lane) { return __shfl_sync(kAllLanes, value, lane); }
+template <class T> __device__ inline T wave_shfl_up(T value, int distance) { return __shfl_up_sync(kAllLanes, value, distance); }
+template <class T> __device__ inline T wave_shfl_down(T value, int distance) { return __shfl_down_sync(kAllLanes, value, distance); }
+template <class T> __device__ inline T wave_shfl_xor(T value, int mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
+__device__ inline WaveMask wave_ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
+__device__ inline bool wave_any(bool predicate) { return __any_sync(kAllLanes, predicate) != 0; }
+__device__ inline bool wave_all(bool predicate) { return __all_sync(kAllLanes, predicate) != 0; }
+__device__ inline void wave_sync() { __syncwarp(); }
+#elif defined(GPU_BACKEND_HIP)
+template <class T> __device__ inline T wave_shfl(T value, int lane) { return __shfl(value, lane); }
+template <class T> __device__ inline T wave_shfl_up(T value, int distance) { return __shfl_up(value, distance); }
+template <class T> __device__ inline T wave_shfl_down(T value, int distance) { return __shfl_down(value, distance); }
+template <class T> __device__ inline T wave_shfl_xor(T value, int mask) { return __shfl_xor(value, mask); }
+__device__ inline WaveMask wave_ballot(bool predicate) { return __ballot(predicate); }
+__device__ inline bool wave_any(bool predicate) { return __any(predicate) != 0; }
+__device__ inline bool wave_all(bool predicate) { return __all(predicate) != 0; }
+// A wave runs in lock step here: only the compiler and the LDS queue must be held back.
+__device__ inline void wave_sync() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+#else
+using cpu::wave_all;
+using cpu::wave_any;
+using cpu::wave_ballot;
+using cpu::wave_shfl;
+using cpu::wave_shfl_down;
+using cpu::wave_shfl_up;
+using cpu::wave_shfl_xor;
+using cpu::wave_sync;
+#endif
+
+}  // namespace gpu

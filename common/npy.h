@@ -1,0 +1,20 @@
+// Reads arrays that NumPy wrote with numpy.save: the references of scripts/references/.
+// Format: numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+struct NpyArray {
+  std::vector<std::size_t> shape;  // row-major; empty for a scalar
+  std::vector<double> values;      // every element type is widened to double
+  std::size_t size() const { return values.size(); }
+};
+
+// Reads a little-endian C-order array of float32, float64, int32, int64 or uint8. Throws
+// std::runtime_error naming the file and what is wrong with it (missing, truncated, other type).
+NpyArray read_npy(const std::string& path);
+
+// $COURSE_REFERENCES/name, which CTest points at the folder that its fixture has filled.
+std::string reference_path(const std::string& name);

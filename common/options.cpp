@@ -1,0 +1,246 @@
+#include "common/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+namespace {
+
+constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
+
+[[noreturn]] void usage_error(const std::string& text) { throw UsageError(text); }
+
+// Digits only: what std::stoull also takes ("-1", " 7", "0x10") is refused. Empty where there is
+// anything else, or where the number does not fit into 64 bits.
+std::optional<std::uint64_t> parse_number(const std::string& text) {
+  if (text.empty()) return {};
+  std::uint64_t number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return {};
+    const std::uint64_t digit = static_cast<std::uint64_t>(c - '0');
+    if (number > (kLargest - digit) / 10) return {};
+    number = 10 * number + digit;
+  }
+  return number;
+}
+
+// One extent: 1000, 64k, 1M, 2G or 2^28.
+std::size_t parse_extent(const std::string& text) {
+  const auto garbage = [&] {
+    usage_error(fmt::format(
+        "--size: '{}' is not a size; write 1000, 64k, 1M, 2G or 2^28 (at most 2^64 - 1)", text));
+  };
+  std::uint64_t base, count = 1, factor;
+  if (const std::size_t caret = text.find('^'); caret != std::string::npos) {
+    const auto left = parse_number(text.substr(0, caret));
+    const auto right = parse_number(text.substr(caret + 1));
+    if (!left || !right || (*left > 1 && *right > 63)) garbage();
+    base = 1, count = *left > 1 ? *right : std::min<std::uint64_t>(*right, 1), factor = *left;
+  } else {
+    const char suffix = text.empty() ? '\0' : text.back();
+    const std::size_t place = std::string("kKmMgG").find(suffix);
+    const bool has_suffix = suffix != '\0' && place != std::string::npos;
+    const auto number = parse_number(has_suffix ? text.substr(0, text.size() - 1) : text);
+    if (!number) garbage();
+    base = *number, count = has_suffix ? place / 2 + 1 : 0, factor = 1024;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (factor != 0 && base > kLargest / factor) garbage();
+    base *= factor;
+  }
+  return base;
+}
+
+// "MxNxK"
+std::string size_names(const ProgramInfo& program) {
+  std::string names;
+  for (const Size& size : program.sizes) names += (names.empty() ? "" : "x") + size.name;
+  return names;
+}
+
+std::vector<std::size_t> parse_sizes(const std::string& text, const ProgramInfo& program) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find('x', begin), text.size());
+    sizes.push_back(parse_extent(text.substr(begin, end - begin)));
+  }
+  if (sizes.size() != program.sizes.size())
+    usage_error(fmt::format("--size: {} takes {} ({} number{}), '{}' has {}", program.name,
+                            size_names(program), program.sizes.size(),
+                            program.sizes.size() == 1 ? "" : "s", text, sizes.size()));
+  return sizes;
+}
+
+// Levenshtein's distance: how many letters must be put in, taken out or changed.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+void check_version(const std::string& name, const ProgramInfo& program) {
+  if (program.versions.empty())
+    usage_error(fmt::format("--version: {} has no versions", program.name));
+  std::string known, nearest;
+  for (const VersionInfo& version : program.versions) {
+    if (version.name == name) return;
+    known += (known.empty() ? "" : ", ") + version.name;
+    if (nearest.empty() || edit_distance(name, version.name) < edit_distance(name, nearest))
+      nearest = version.name;
+  }
+  usage_error(fmt::format("--version: '{}' is unknown, did you mean '{}'? There are {}", name,
+                          nearest, known));
+}
+
+// forward, reverse or random:SEED.
+bool is_order(const std::string& text) {
+  return text == "forward" || text == "reverse" ||
+         (text.rfind("random:", 0) == 0 && parse_number(text.substr(7)));
+}
+
+void check_json_path(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder = fs::path(path).parent_path();
+  if (path.empty()) usage_error("--json: the file has no name");
+  if (fs::is_directory(path, ignored)) usage_error(fmt::format("--json: {} is a folder", path));
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
+    usage_error(fmt::format("--json: there is no folder {}", folder.string()));
+}
+
+// One line per version: its name and what it teaches.
+std::string list_versions(const ProgramInfo& program) {
+  std::size_t width = 0;
+  for (const VersionInfo& version : program.versions) width = std::max(width, version.name.size());
+  std::string text;
+  for (const VersionInfo& version : program.versions)
+    text += fmt::format("{:{}}  {}\n", version.name, width, version.lesson);
+  return text;
+}
+
+// 268435456 reads as 2^28, 4000 as itself.
+std::string extent_text(std::size_t extent) {
+  for (int exponent = 10; exponent < 64; ++exponent)
+    if (extent == std::size_t{1} << exponent) return fmt::format("2^{}", exponent);
+  return std::to_string(extent);
+}
+
+// "default 4096x4096x4096, 301x67x45 with --quick"
+std::string default_sizes(const ProgramInfo& program, const std::string& backend) {
+  std::string usual, quick;
+  for (const Size& size : program.sizes) {
+    const char* separator = usual.empty() ? "" : "x";
+    usual += separator + extent_text(backend == "cpu" ? size.cpu : size.gpu);
+    quick += separator + extent_text(size.quick);
+  }
+  return fmt::format("default {}, {} with --quick", usual, quick);
+}
+
+}  // namespace
+
+bool Options::wants(const std::string& version) const {
+  return versions.empty() || std::find(versions.begin(), versions.end(), version) != versions.end();
+}
+
+bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
+                   Options* options) {
+  const bool is_cpu = backend == "cpu";
+  // Values are read as text and parsed here, so that every message says what would be right.
+  std::string size, seed, repeat, wave, order;
+  bool list = false;
+
+  CLI::App app(fmt::format("{} {}: {}", program.step, program.name, program.summary), program.name);
+  app.set_help_flag("-h,--help", "print this help, then end");
+  app.add_flag("--list", list, "list the versions and what each one teaches, then end");
+  auto* version =
+      app.add_option("--version", options->versions, "run only this version; may be repeated");
+  version->type_name("NAME")->take_all()->allow_extra_args(false);
+  CLI::Option* size_option = nullptr;
+  if (!program.sizes.empty())
+    size_option = app.add_option("--size", size,
+                                 fmt::format("each as in 1000, 64k, 1M or 2^28 ({})",
+                                             default_sizes(program, backend)))
+                      ->type_name(size_names(program));
+  auto* seed_option =
+      app.add_option("--seed", seed, "seed of the random inputs (default 1)")->type_name("NUMBER");
+  auto* repeat_option =
+      app.add_option("--repeat", repeat,
+                     "timed launches of each version (default: 5 to 100, by time)")
+          ->type_name("NUMBER");
+  app.add_flag("--quick", options->quick, "small, awkward sizes: checks, where times say little");
+  auto* json = app.add_option("--json", options->json, "write the results to this file too")
+                   ->type_name("FILE");
+  const char* cpu_only = is_cpu ? "" : " (CPU backend only)";
+  auto* wave_option = app.add_option("--wave", wave, fmt::format("threads per wave{}", cpu_only))
+                          ->type_name("32|64");
+  auto* order_option =
+      app.add_option("--order", order, fmt::format("turns of blocks and threads{}", cpu_only))
+          ->type_name("forward|reverse|random:SEED");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    if (!program.versions.empty()) fmt::print("\nVersions:\n{}", list_versions(program));
+    return false;
+  } catch (const CLI::ParseError& error) {
+    std::string line = error.what();
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    usage_error(line + "; --help lists the options");
+  }
+  if (list) {
+    fmt::print("{}", list_versions(program));
+    return false;
+  }
+
+  for (const std::string& name : options->versions) check_version(name, program);
+
+  if (size_option != nullptr && size_option->count() > 0) {
+    options->sizes = parse_sizes(size, program);
+  } else {
+    options->sizes.clear();
+    for (const Size& s : program.sizes)
+      options->sizes.push_back(options->quick ? s.quick : is_cpu ? s.cpu : s.gpu);
+  }
+  if (seed_option->count() > 0) {
+    const auto number = parse_number(seed);
+    if (!number) usage_error(fmt::format("--seed: '{}' is not a number from 0 to 2^64 - 1", seed));
+    options->seed = *number;
+  }
+  if (repeat_option->count() > 0) {
+    const auto number = parse_number(repeat);
+    if (!number || *number < 1 || *number > 1000000)
+      usage_error(fmt::format("--repeat: '{}' is not a number from 1 to 1000000", repeat));
+    options->repeat = static_cast<int>(*number);
+  }
+  if (json->count() > 0) check_json_path(options->json);
+
+  if (!is_cpu && wave_option->count() + order_option->count() > 0)
+    usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",
+                            wave_option->count() > 0 ? "--wave" : "--order", backend));
+  if (wave_option->count() > 0) {
+    if (wave != "32" && wave != "64")
+      usage_error(fmt::format("--wave: '{}' is neither 32 nor 64", wave));
+    setenv("HIP_CPU_WAVE", wave.c_str(), 1);
+  }
+  if (order_option->count() > 0) {
+    if (!is_order(order))
+      usage_error(fmt::format("--order: '{}' is none of forward, reverse, random:SEED", order));
+    setenv("HIP_CPU_ORDER", order.c_str(), 1);
+  }
+  return true;
+}

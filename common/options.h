@@ -1,0 +1,55 @@
+// The command line that every program shares. Parsed in options.cpp (CLI11 stays in there).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// What the user asked for can't be done: one clear line, exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A step's version as --list shows it and --version accepts it.
+struct VersionInfo {
+  std::string name, lesson;
+};
+
+// One dimension of the problem: its name, and the usual value on a GPU, on the CPU backend, and
+// with --quick (awkward on purpose: no multiple of a block).
+struct Size {
+  std::string name;
+  std::size_t gpu, cpu, quick;
+};
+
+// What a program is: the roadmap's number, its name, one line on what it computes.
+struct ProgramInfo {
+  std::string step;     // "1.1"
+  std::string name;     // "vector_add"
+  std::string summary;  // "c = a + b"
+  std::vector<Size> sizes;
+  std::vector<VersionInfo> versions;
+};
+
+// What the command line said.
+//   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --quick
+//   --json FILE, and on the CPU backend --wave 32|64 and --order forward|reverse|random:SEED.
+// A size is digits with an optional factor (k, M, G: powers of 1024) or a power such as 2^28.
+struct Options {
+  std::vector<std::string> versions;  // empty: all
+  std::vector<std::size_t> sizes;     // one per ProgramInfo::sizes
+  std::uint64_t seed = 1;
+  int repeat = 0;  // timed launches; 0: as many as the timer thinks right
+  bool quick = false;
+  std::string json;  // where to write the results; empty: nowhere
+
+  bool wants(const std::string& version) const;
+};
+
+// Parses the command line of `program` on `backend` ("hip", "cuda" or "cpu"). Throws UsageError on
+// anything it does not understand, naming what would be right. Returns false where the program
+// should end at once with exit code 0, because --help or --list was answered on stdout.
+bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
+                   Options* options);

@@ -1,0 +1,142 @@
+// What every main shares: options, the device, the report, and errors as one line and an exit code.
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/gpu.h"
+#include "common/options.h"
+#include "common/report.h"
+#include "common/timer.h"
+
+// What a version needs beyond the portable subset. On other hardware its row says so.
+enum class Needs { Any, Sm90, Cdna };
+
+// One version of a step. Every step has ONE list of them, kVersions, which the program, the test and
+// the course all walk.
+template <class Launch>
+struct Version {
+  const char* name;
+  Launch launch;
+  const char* lesson;
+  Needs needs = Needs::Any;
+};
+
+// Exit codes of every program.
+enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoDevice = 3 };
+
+struct NoDevice : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class Versions>
+std::vector<VersionInfo> version_infos(const Versions& versions) {
+  std::vector<VersionInfo> infos;
+  for (const auto& v : versions) infos.push_back({v.name, v.lesson});
+  return infos;
+}
+
+// The selected device, or NoDevice with the reason.
+inline DeviceInfo describe_device() {
+  int count = 0;
+  const hipError_t error = hipGetDeviceCount(&count);
+  if (error != hipSuccess || count == 0) {
+    static_cast<void>(hipGetLastError());
+    throw NoDevice(std::string("no ") + gpu::kBackend + " device: " +
+                   (error != hipSuccess ? hipGetErrorString(error) : "none is visible") +
+                   "; build with GPU_BACKEND=cpu to run on the processor");
+  }
+  int device = 0, version = 0;
+  HIP_CHECK(hipGetDevice(&device));
+  hipDeviceProp_t properties;
+  HIP_CHECK(hipGetDeviceProperties(&properties, device));
+  HIP_CHECK(hipRuntimeGetVersion(&version));
+#if defined(GPU_BACKEND_HIP)
+  const int major = version / 10000000, minor = version / 100000 % 100;
+#else
+  const int major = version / 1000, minor = version % 1000 / 10;
+#endif
+  return {properties.name, gpu::kBackend, std::to_string(major) + "." + std::to_string(minor),
+          properties.warpSize, properties.multiProcessorCount};
+}
+
+// Throws UsageError where `bytes` of device memory are more than is free: before anything is
+// allocated or printed.
+inline void require_device_memory(double bytes) {
+  size_t free_bytes = 0, total = 0;
+  HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
+  if (bytes <= static_cast<double>(free_bytes)) return;
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "this size needs %.1f GB of device memory and %.1f GB are free: choose a smaller --size",
+                bytes / 1e9, static_cast<double>(free_bytes) / 1e9);
+  throw UsageError(line);
+}
+
+// Empty if this device can run a version that needs `needs`, else what is missing.
+inline std::string missing(Needs needs) {
+  if (needs == Needs::Any) return "";
+#if defined(GPU_BACKEND_CUDA)
+  int device = 0, major = 0;
+  HIP_CHECK(hipGetDevice(&device));
+  HIP_CHECK(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, device));
+  if (needs == Needs::Sm90 && major == 9) return "";
+#elif defined(GPU_BACKEND_HIP)
+  if (needs == Needs::Cdna) {
+    hipDeviceProp_t properties;
+    HIP_CHECK(hipGetDeviceProperties(&properties, 0));
+    if (std::string(properties.gcnArchName).rfind("gfx9", 0) == 0) return "";
+  }
+#endif
+  return needs == Needs::Sm90 ? "needs sm_90" : "needs CDNA";
+}
+
+// One version from first launch to table row: poisons the outputs, launches, has `verify` compare
+// what came out, then times `launch`. A version out of bound is not timed.
+//   launch()  queues the version's work on the default stream
+//   outputs   {pointer, bytes} of what it must write
+//   verify()  copies the result back and returns the Comparison
+template <class Launch, class Verify>
+Row measure(const std::string& name, const std::string& lesson, Needs needs, Work work,
+            const std::vector<std::pair<void*, size_t>>& outputs, int repeat, Launch&& launch,
+            Verify&& verify) {
+  Row row;
+  row.name = name, row.lesson = lesson, row.work = work;
+  row.skipped = missing(needs);
+  if (!row.skipped.empty()) return row;
+  for (const auto& [pointer, bytes] : outputs) gpu::poison(pointer, bytes);
+  launch();
+  HIP_CHECK(hipDeviceSynchronize());
+  row.check = verify();
+  if (!row.check.ok) return row;
+  const Timing timing = time_gpu(launch, repeat);
+  row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
+  return row;
+}
+
+// Parses the options, finds the device and runs `body(options, report)`. Whatever goes wrong becomes
+// one line on stderr and an ExitCode.
+template <class Body>
+int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) {
+  const auto fail = [&](const std::exception& error, ExitCode code) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), error.what());
+    return static_cast<int>(code);
+  };
+  try {
+    Options options;
+    if (!parse_options(argc, argv, program, gpu::kBackend, &options)) return kExitOk;
+    Report report(program, options, describe_device());
+    body(options, report);
+    return report.finish();
+  } catch (const UsageError& error) {
+    return fail(error, kExitUsage);
+  } catch (const NoDevice& error) {
+    return fail(error, kExitNoDevice);
+  } catch (const std::exception& error) {
+    return fail(error, kExitFailed);
+  }
+}

@@ -1,0 +1,67 @@
+// Counter-based random numbers: the same on every backend, in any order, from any thread.
+//
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011)
+// turns a key (the seed) and a counter (which number of which sequence) into four random words, by
+// ten rounds of multiplying and mixing. It keeps no state, so number i needs no number before it.
+#pragma once
+
+#include <cstdint>
+
+#include "common/gpu.h"
+
+namespace random_numbers {
+
+struct Words {
+  std::uint32_t w[4];
+};
+
+// The four words of Philox4x32-10 for `counter` under `key`.
+__host__ __device__ inline Words philox(Words counter, std::uint32_t key0, std::uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter.w[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter.w[2];
+    counter = {{static_cast<std::uint32_t>(p1 >> 32) ^ counter.w[1] ^ key0,
+                static_cast<std::uint32_t>(p1),
+                static_cast<std::uint32_t>(p0 >> 32) ^ counter.w[3] ^ key1,
+                static_cast<std::uint32_t>(p0)}};
+    key0 += 0x9E3779B9u;  // the golden ratio
+    key1 += 0xBB67AE85u;  // sqrt(3) - 1
+  }
+  return counter;
+}
+
+// Word i of sequence `stream` under `seed`.
+__host__ __device__ inline std::uint32_t word(std::uint64_t seed, std::uint32_t stream,
+                                              std::uint64_t i) {
+  const std::uint64_t quad = i / 4;
+  const Words words = philox({{static_cast<std::uint32_t>(quad),
+                               static_cast<std::uint32_t>(quad >> 32), stream, 0u}},
+                             static_cast<std::uint32_t>(seed),
+                             static_cast<std::uint32_t>(seed >> 32));
+  return words.w[i % 4];
+}
+
+// Number i of sequence `stream`, uniform in [-1, 1): 24 random bits, so that the float is exact
+// and never depends on rounding.
+__host__ __device__ inline float uniform(std::uint64_t seed, std::uint32_t stream,
+                                         std::uint64_t i) {
+  return static_cast<float>(word(seed, stream, i) >> 8) * (1.0f / 8388608.0f) - 1.0f;
+}
+
+static __global__ void fill_uniform(float* out, size_t n, std::uint64_t seed,
+                                    std::uint32_t stream) {
+  const size_t stride = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride)
+    out[i] = uniform(seed, stream, i);
+}
+
+// Fills out[0, n) on the device with uniform(seed, stream, i).
+inline void launch_fill_uniform(float* out, size_t n, std::uint64_t seed, std::uint32_t stream) {
+  constexpr size_t kBlock = 256, kMaxBlocks = 4096;
+  if (n == 0) return;
+  const size_t blocks = gpu::ceil_div(n, kBlock);
+  LAUNCH(fill_uniform, static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
+         static_cast<unsigned>(kBlock), 0, out, n, seed, stream);
+}
+
+}  // namespace random_numbers
