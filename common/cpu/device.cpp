@@ -1,0 +1,308 @@
+// The device that the CPU backend pretends to be: its properties, limits and memory.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include "common/cpu/internal.h"
+
+namespace cpu {
+
+namespace {
+
+constexpr int kVersion = 1000;  // 1.0, as CUDA counts
+constexpr int kMaxBlocksPerMultiprocessor = 32;
+
+[[noreturn]] void refuse(const char* variable, const char* value, const char* allowed) {
+  std::fflush(nullptr);
+  std::fprintf(stderr, "cpu backend: %s=%s: must be %s\n", variable, value, allowed);
+  std::_Exit(2);
+}
+
+// The first "key : value" line of a file in /proc, or an empty string.
+std::string proc_value(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t value = line.find_first_not_of(" \t", colon + 1);
+    return value == std::string::npos ? "" : line.substr(value);
+  }
+  return "";
+}
+
+size_t meminfo(const char* key) {  // /proc/meminfo counts kilobytes
+  return std::strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+}
+
+// A file with one number; `fallback` where there is no file or no number ("max").
+size_t number_in(const std::string& file, size_t fallback) {
+  std::ifstream in(file);
+  size_t value = 0;
+  return in >> value ? value : fallback;
+}
+
+// Bytes of the group's files that the kernel would give up before it refuses memory.
+size_t reclaimable(const std::string& group) {
+  std::ifstream in(group + "/memory.stat");
+  std::string key;
+  for (size_t value = 0; in >> key >> value;)
+    if (key == "inactive_file") return value;
+  return 0;
+}
+
+struct MemoryLimit {
+  size_t total, available;
+};
+
+// What a control group (a container) allows: the tightest from ours up to the root, in version 2 of
+// control groups; version 1 shows a container's own at a fixed place.
+MemoryLimit memory_limit() {
+  const std::string root = "/sys/fs/cgroup";
+  MemoryLimit limit{meminfo("MemTotal"), meminfo("MemAvailable")};
+  const auto apply = [&](const std::string& group, const char* max_file, const char* used_file) {
+    const size_t max = number_in(group + max_file, limit.total);
+    if (max >= limit.total && limit.total != 0) return;
+    const size_t used = number_in(group + used_file, 0);
+    const size_t held = used - std::min(used, reclaimable(group));
+    limit.total = max;
+    limit.available = std::min(limit.available, max - std::min(max, held));
+  };
+  std::string path = proc_value("/proc/self/cgroup", "0:");  // ":/group/of/this/process"
+  path = path.compare(0, 2, ":/") == 0 ? path.substr(1) : "";
+  for (;; path.resize(path.rfind('/'))) {
+    apply(root + path, "/memory.max", "/memory.current");
+    if (path.empty()) break;
+  }
+  apply(root + "/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes");
+  return limit;
+}
+
+int host_threads() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+#endif
+}
+
+Device make_device() {
+  Device d;
+  d.threads = host_threads();
+  std::string processor = proc_value("/proc/cpuinfo", "model name");
+  if (processor.empty()) processor = "CPU";
+  d.name = processor + " (" + std::to_string(d.threads) +
+           (d.threads == 1 ? " thread)" : " threads)");
+  if (const char* wave = std::getenv("HIP_CPU_WAVE"); wave != nullptr && *wave != '\0') {
+    if (std::strcmp(wave, "32") != 0 && std::strcmp(wave, "64") != 0)
+      refuse("HIP_CPU_WAVE", wave, "32 or 64");
+    d.wave = std::atoi(wave);
+  }
+  if (const char* strict = std::getenv("HIP_CPU_STRICT"); strict != nullptr && *strict != '\0') {
+    if (std::strcmp(strict, "0") != 0 && std::strcmp(strict, "1") != 0)
+      refuse("HIP_CPU_STRICT", strict, "0 or 1");
+    d.strict = *strict == '1';
+  }
+  return d;
+}
+
+int last_level_cache_bytes() {
+  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
+    if (const long bytes = sysconf(level); bytes > 0)
+      return static_cast<int>(std::min(bytes, 2147483647L));
+  return 0;
+}
+
+// Every call that names a device begins here.
+hipError_t check_device(int device_number) {
+  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
+  return set_error(device_number == 0 ? hipSuccess : hipErrorInvalidDevice);
+}
+
+}  // namespace
+
+const Device& device() {
+  static const Device* const instance = new Device(make_device());
+  return *instance;
+}
+
+size_t available_memory() { return memory_limit().available; }
+size_t total_memory() { return memory_limit().total; }
+
+// Kernels have no registers to run out of here, so which one it is does not matter.
+hipError_t occupancy(int* blocks, const void*, int block_size, size_t dynamic_shared_bytes) {
+  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
+  if (blocks == nullptr || block_size <= 0) return set_error(hipErrorInvalidValue);
+  *blocks = 0;  // a block that is too large never runs
+  if (block_size > Device::kMaxThreadsPerBlock || dynamic_shared_bytes > Device::kMaxSharedBytes)
+    return hipSuccess;
+  const int wave = device().wave;
+  const int threads = (block_size + wave - 1) / wave * wave;
+  *blocks = std::min(kMaxBlocksPerMultiprocessor, Device::kMaxThreadsPerMultiprocessor / threads);
+  if (dynamic_shared_bytes != 0)
+    *blocks = std::min(*blocks, static_cast<int>(Device::kMaxSharedBytes / dynamic_shared_bytes));
+  return hipSuccess;
+}
+
+hipError_t best_block_size(int* min_grid_size, int* block_size, const void* kernel,
+                           size_t dynamic_shared_bytes, int block_size_limit) {
+  if (min_grid_size == nullptr || block_size == nullptr || block_size_limit < 0)
+    return set_error(hipErrorInvalidValue);
+  int limit = Device::kMaxThreadsPerBlock;
+  if (block_size_limit != 0) limit = std::min(limit, block_size_limit);
+  int best_threads = 0, best_blocks = 0;
+  const int step = std::min(device().wave, limit);
+  for (int size = step; size <= limit; size += step) {
+    int blocks = 0;
+    if (const hipError_t error = occupancy(&blocks, kernel, size, dynamic_shared_bytes);
+        error != hipSuccess)
+      return error;
+    if (blocks * size < best_threads) continue;
+    best_threads = blocks * size, best_blocks = blocks;
+    *block_size = size;
+  }
+  *min_grid_size = best_blocks * device().threads;
+  return hipSuccess;
+}
+
+}  // namespace cpu
+
+using cpu::Device;
+using cpu::set_error;
+
+hipError_t hipGetDeviceCount(int* count) {
+  if (count == nullptr) return set_error(hipErrorInvalidValue);
+  *count = 1;
+  return cpu::device_state();
+}
+
+hipError_t hipGetDevice(int* device) {
+  if (device == nullptr) return set_error(hipErrorInvalidValue);
+  *device = 0;
+  return cpu::device_state();
+}
+
+hipError_t hipSetDevice(int device) { return cpu::check_device(device); }
+
+hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
+  if (const hipError_t error = cpu::check_device(device); error != hipSuccess) return error;
+  if (properties == nullptr) return set_error(hipErrorInvalidValue);
+  hipDeviceProp_t p{};
+  std::snprintf(p.name, sizeof p.name, "%s", cpu::device().name.c_str());
+  p.totalGlobalMem = cpu::total_memory();
+  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = Device::kMaxSharedBytes;
+  p.regsPerBlock = 65536;
+  p.warpSize = cpu::device().wave;
+  p.maxThreadsPerBlock = Device::kMaxThreadsPerBlock;
+  std::copy(Device::kMaxBlockDim, Device::kMaxBlockDim + 3, p.maxThreadsDim);
+  std::copy(Device::kMaxGridDim, Device::kMaxGridDim + 3, p.maxGridSize);
+  p.totalConstMem = 65536;
+  p.major = 1, p.minor = 0;
+  p.multiProcessorCount = cpu::device().threads;
+  p.maxThreadsPerMultiProcessor = Device::kMaxThreadsPerMultiprocessor;
+  p.l2CacheSize = cpu::last_level_cache_bytes();
+  p.memoryBusWidth = 0;
+  p.concurrentKernels = 0;
+  p.integrated = 1;
+  p.cooperativeLaunch = 1;
+  *properties = p;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+  if (const hipError_t error = cpu::check_device(device); error != hipSuccess) return error;
+  if (value == nullptr) return set_error(hipErrorInvalidValue);
+  switch (attribute) {
+    case hipDeviceAttributeComputeCapabilityMajor: *value = 1; break;
+    case hipDeviceAttributeComputeCapabilityMinor: *value = 0; break;
+    case hipDeviceAttributeWarpSize: *value = cpu::device().wave; break;
+    case hipDeviceAttributeMultiprocessorCount: *value = cpu::device().threads; break;
+    case hipDeviceAttributeMaxThreadsPerBlock: *value = Device::kMaxThreadsPerBlock; break;
+    case hipDeviceAttributeMaxThreadsPerMultiProcessor:
+      *value = Device::kMaxThreadsPerMultiprocessor;
+      break;
+    case hipDeviceAttributeMaxBlockDimX: *value = Device::kMaxBlockDim[0]; break;
+    case hipDeviceAttributeMaxBlockDimY: *value = Device::kMaxBlockDim[1]; break;
+    case hipDeviceAttributeMaxBlockDimZ: *value = Device::kMaxBlockDim[2]; break;
+    case hipDeviceAttributeMaxGridDimX: *value = Device::kMaxGridDim[0]; break;
+    case hipDeviceAttributeMaxGridDimY: *value = Device::kMaxGridDim[1]; break;
+    case hipDeviceAttributeMaxGridDimZ: *value = Device::kMaxGridDim[2]; break;
+    case hipDeviceAttributeMaxSharedMemoryPerBlock:
+    case hipDeviceAttributeMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(Device::kMaxSharedBytes);
+      break;
+    case hipDeviceAttributeMaxRegistersPerBlock:
+    case hipDeviceAttributeTotalConstantMemory: *value = 65536; break;
+    case hipDeviceAttributeL2CacheSize: *value = cpu::last_level_cache_bytes(); break;
+    case hipDeviceAttributeClockRate:  // unknown, as on GPUs that do not tell
+    case hipDeviceAttributeMemoryClockRate:
+    case hipDeviceAttributeMemoryBusWidth:
+    case hipDeviceAttributeConcurrentKernels: *value = 0; break;
+    case hipDeviceAttributeIntegrated:
+    case hipDeviceAttributeCooperativeLaunch:
+    case hipDeviceAttributeMemoryPoolsSupported:
+    case hipDeviceAttributeUnifiedAddressing: *value = 1; break;
+    default: return set_error(hipErrorInvalidValue);
+  }
+  return hipSuccess;
+}
+
+hipError_t hipDeviceSynchronize() {
+  if (const hipError_t error = cpu::check_not_capturing(); error != hipSuccess) return error;
+  return cpu::device_wait();
+}
+
+hipError_t hipDeviceReset() {
+  cpu::destroy_all_handles();
+  cpu::free_all_memory();
+  cpu::forget_errors();
+  return hipSuccess;
+}
+
+hipError_t hipRuntimeGetVersion(int* version) {
+  if (version == nullptr) return set_error(hipErrorInvalidValue);
+  *version = cpu::kVersion;
+  return cpu::device_state();
+}
+
+hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
+
+hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
+  if (free_bytes == nullptr || total_bytes == nullptr) return set_error(hipErrorInvalidValue);
+  const cpu::MemoryLimit limit = cpu::memory_limit();
+  *free_bytes = limit.available, *total_bytes = limit.total;
+  return hipSuccess;
+}
+
+hipError_t hipFuncSetAttribute(const void* kernel, hipFuncAttribute attribute, int value) {
+  if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
+  if (kernel == nullptr) return set_error(hipErrorInvalidDeviceFunction);
+  if (attribute == hipFuncAttributeMaxDynamicSharedMemorySize)
+    return set_error(value >= 0 && static_cast<size_t>(value) <= Device::kMaxSharedBytes
+                         ? hipSuccess
+                         : hipErrorInvalidValue);
+  return set_error(attribute == hipFuncAttributePreferredSharedMemoryCarveout
+                       ? hipSuccess
+                       : hipErrorInvalidValue);
+}
+
+hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* kernel) {
+  if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
+  if (attributes == nullptr) return set_error(hipErrorInvalidValue);
+  if (kernel == nullptr) return set_error(hipErrorInvalidDeviceFunction);
+  *attributes = {};
+  attributes->maxThreadsPerBlock = Device::kMaxThreadsPerBlock;
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(Device::kMaxSharedBytes);
+  return hipSuccess;
+}

@@ -1,0 +1,236 @@
+// A launch: checked as a device would check it, then its blocks are spread over the host's threads.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/cpu/block.h"
+#include "common/cpu/fault.h"
+#include "common/cpu/grid_barrier.h"
+#include "common/cpu/internal.h"
+#include "common/cpu/sanitizers.h"
+
+namespace cpu {
+
+namespace {
+
+bool within(const dim3& extent, const int (&limit)[3]) {
+  return extent.x >= 1 && extent.y >= 1 && extent.z >= 1 &&
+         extent.x <= static_cast<unsigned>(limit[0]) &&
+         extent.y <= static_cast<unsigned>(limit[1]) && extent.z <= static_cast<unsigned>(limit[2]);
+}
+
+std::string text_of(const dim3& extent) {
+  return "(" + std::to_string(extent.x) + "," + std::to_string(extent.y) + "," +
+         std::to_string(extent.z) + ")";
+}
+
+// What is left to do of one launch, shared by the host threads that work on it.
+struct Grid {
+  Grid(const Launch& what, const void* kernel_body) : launch(what), body(kernel_body) {}
+
+  const Launch& launch;
+  const void* body;
+  const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  size_t chunk = 1;   // blocks that a host thread takes at a time
+  size_t stride = 1;  // in random order block number i is (i * stride) mod blocks
+  GridBarrier* barrier = nullptr;  // of a cooperative launch
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+
+  uint3 block(size_t i) const {
+    if (order().kind == Order::reverse) i = blocks - 1 - i;
+    if (order().kind == Order::random) i = i * stride % blocks;
+    const size_t x = launch.grid.x, y = launch.grid.y;
+    return {static_cast<unsigned>(i % x), static_cast<unsigned>(i / x % y),
+            static_cast<unsigned>(i / x / y)};
+  }
+};
+
+// A kernel was interrupted. Which of the threads that shared its loop it was is found out by running
+// the block once more with each thread on its own; the device is lost anyway.
+void report_fault(Grid& grid, BlockRunner& runner) {
+  grid.failed = true;
+  std::string line = describe_fault(runner, runner.fault);
+  const uint3 block = runner.block();
+  const bool again = !runner.precise() && grid.barrier == nullptr;
+  runner.abandon_fibers();
+  if (again) {
+    if (sigsetjmp(runner.fault_jump, 0) == 0) {
+      runner.run(grid.launch, grid.body, block, nullptr, true);
+    } else {
+      line = describe_fault(runner, runner.fault);
+      runner.abandon_fibers();
+    }
+  }
+  raise_fault(hipErrorIllegalAddress, line);
+}
+
+// Takes blocks until none is left, or `most` times. The whole loop is one try: the fault handler
+// jumps back to its beginning.
+void run_blocks(Grid& grid, size_t most) {
+  BlockRunner& runner = block_runner();
+  use_signal_stack();
+  if (sigsetjmp(runner.fault_jump, 0) != 0) return report_fault(grid, runner);
+  for (size_t taken = 0; taken < most && !grid.failed.load(std::memory_order_relaxed); ++taken) {
+    const size_t first = grid.next.fetch_add(grid.chunk, std::memory_order_relaxed);
+    if (first >= grid.blocks) return;
+    const size_t last = std::min(first + grid.chunk, grid.blocks);
+    for (size_t i = first; i < last; ++i) {
+      if (runner.run(grid.launch, grid.body, grid.block(i), grid.barrier, false)) continue;
+      grid.failed = true;
+      raise_fault(hipErrorLaunchFailure, runner.diagnosis());
+      return;
+    }
+  }
+}
+
+// Every block on a host thread of its own: all at once for a cooperative launch, whose blocks wait for
+// one another; one after the other for ThreadSanitizer, to which a fresh thread's __shared__ variables
+// are fresh memory. Nothing that it knows of may order one block behind another, so the threads are
+// not joined but counted, where it does not look.
+void run_on_own_threads(Grid& grid, bool all_at_once) {
+  std::atomic<size_t> ended{0};
+  const auto wait_for = [&](size_t count) {
+    while (ended.load(std::memory_order_acquire) < count) std::this_thread::yield();
+  };
+  for (size_t i = 0; i < grid.blocks; ++i) {
+    std::thread([&] {
+      run_blocks(grid, 1);
+      if (grid.barrier != nullptr) grid.barrier->leave();
+      ended.fetch_add(1, std::memory_order_release);
+    }).detach();
+    if (!all_at_once) wait_for(i + 1);
+  }
+  wait_for(grid.blocks);
+  sanitizer::acquire(&launch_sync);
+}
+
+// The calling thread begins alone: most launches of a small problem are over before a second thread
+// has woken up, and on a busy machine that takes milliseconds.
+void run_on_team(Grid& grid) {
+  constexpr std::chrono::microseconds kAlone{50};
+  const auto start = std::chrono::steady_clock::now();
+  const auto done = [&] { return grid.failed || grid.next >= grid.blocks; };
+  do {
+    run_blocks(grid, 1);
+    if (done()) return;
+  } while (std::chrono::steady_clock::now() - start < kAlone);
+  const size_t left = grid.blocks - grid.next;
+  const size_t team = std::min(static_cast<size_t>(device().threads), left);
+  grid.chunk = std::clamp<size_t>(left / (team * 16), 1, 1024);
+  if (team == 1) return run_blocks(grid, left);
+#pragma omp parallel num_threads(static_cast<int>(team))
+  run_blocks(grid, left);
+}
+
+void run_grid(const Launch& launch, const void* body) {
+  Grid grid(launch, body);
+  if (order().kind == Order::random) {
+    grid.stride = order().seed % grid.blocks | 1;
+    while (std::gcd(grid.stride, grid.blocks) != 1) ++grid.stride;
+  }
+  if (launch.cooperative) {
+    GridBarrier barrier(grid.blocks);
+    grid.barrier = &barrier;
+    run_on_own_threads(grid, true);
+  } else if (sanitizer::kThreads) {
+    run_on_own_threads(grid, false);
+  } else {
+    run_on_team(grid);
+  }
+}
+
+// Everything that a device refuses before the kernel starts, or hipSuccess.
+hipError_t refusal(const Launch& launch, std::string* why) {
+  const auto refuse = [&](hipError_t error, const std::string& text) {
+    *why = std::string("kernel ") + launch.kernel + ": " + text;
+    return error;
+  };
+  const size_t threads = size_t{launch.block.x} * launch.block.y * launch.block.z;
+  if (!within(launch.grid, Device::kMaxGridDim))
+    return refuse(hipErrorInvalidConfiguration,
+                  "a grid of " + text_of(launch.grid) +
+                      " blocks; a device takes (1,1,1) to (2147483647,65535,65535)");
+  if (!within(launch.block, Device::kMaxBlockDim) || threads > kMaxThreads)
+    return refuse(hipErrorInvalidConfiguration,
+                  "a block of " + text_of(launch.block) +
+                      " threads; a device takes (1,1,1) to (1024,1024,64), and 1024 in all");
+  if (launch.shared_bytes > Device::kMaxSharedBytes)
+    return refuse(hipErrorInvalidValue, std::to_string(launch.shared_bytes) +
+                                            " bytes of shared memory; a block has 65536");
+  if (launch.cooperative) {
+    int per_multiprocessor = 0;
+    static_cast<void>(occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads),
+                                launch.shared_bytes));
+    const size_t resident = static_cast<size_t>(per_multiprocessor) *
+                            static_cast<size_t>(device().threads);
+    if (size_t{launch.grid.x} * launch.grid.y * launch.grid.z > resident)
+      return refuse(hipErrorCooperativeLaunchTooLarge,
+                    "a cooperative grid of " + text_of(launch.grid) + " blocks; " +
+                        std::to_string(resident) + " fit at a time");
+  }
+  return hipSuccess;
+}
+
+}  // namespace
+
+bool check_launch(const Launch& launch, const void* const* pointers, int count) {
+  hipError_t error = device_state();
+  if (error == hipSuccess) error = check_stream(launch.stream);
+  std::string why;
+  if (error == hipSuccess) error = refusal(launch, &why);
+  for (int i = 0; i < count && error == hipSuccess; ++i) {
+    const PointerKind kind = pointer_kind(pointers[i]);
+    if (kind != PointerKind::host && kind != PointerKind::freed) continue;
+    why = std::string("kernel ") + launch.kernel + ": pointer argument " + std::to_string(i + 1) +
+          (kind == PointerKind::host ? " points to host memory, not to the device's"
+                                     : " points into a freed buffer");
+    error = hipErrorInvalidValue;
+  }
+  if (error != hipSuccess) launch_failed(error, why);
+  return error == hipSuccess;
+}
+
+void execute(const Launch& launch, const void* body) {
+  if (device_lost()) return;  // as on a GPU, queued work is dropped
+  watch_for_faults();
+  start_watchdog();
+  open_device_memory();
+  run_grid(launch, body);
+  std::string damage;
+  if (!check_redzones(&damage))
+    raise_fault(hipErrorIllegalAddress, std::string("kernel ") + launch.kernel + ": " + damage);
+  close_device_memory();
+}
+
+void execute_later(const Launch& launch, std::shared_ptr<const void> body) {
+  record(launch.stream, [launch, body] { execute(launch, body.get()); });
+}
+
+const Order& order() {
+  static const Order parsed = [] {
+    const char* text = std::getenv("HIP_CPU_ORDER");
+    const std::string value = text != nullptr ? text : "forward";
+    if (value == "forward") return Order{};
+    if (value == "reverse") return Order{Order::reverse, 0};
+    char* end = nullptr;
+    if (value.rfind("random:", 0) == 0 && value.size() > 7) {
+      const std::uint64_t seed = std::strtoull(value.c_str() + 7, &end, 10);
+      if (*end == '\0') return Order{Order::random, seed};
+    }
+    std::fprintf(stderr, "HIP_CPU_ORDER=%s: it takes forward, reverse or random:SEED\n", text);
+    std::exit(2);
+  }();
+  return parsed;
+}
+
+int wave_size() { return device().wave; }
+
+}  // namespace cpu

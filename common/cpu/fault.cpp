@@ -1,0 +1,193 @@
+// Signals. A fault inside a kernel jumps back to the launch, which reports it and loses the device,
+// as a GPU would; a fault in host code that touches device memory is explained before the process
+// ends as it would have ended anyway.
+#include "common/cpu/fault.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/cpu/block.h"
+#include "common/cpu/internal.h"
+#include "common/cpu/sanitizers.h"
+
+namespace cpu {
+
+namespace {
+
+constexpr int kTimeoutSignal = SIGURG;  // ignored by default, so that nobody else is disturbed
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, kTimeoutSignal};
+constexpr size_t kSignalStackBytes = 64 * 1024;
+
+struct sigaction previous_handler[65];
+
+Fault fault_of(int signal, const siginfo_t* info, const void* context) {
+  Fault fault;
+  fault.signal = signal;
+  fault.address = info->si_addr;
+#if defined(__x86_64__) && defined(__linux__)
+  // Bit 1 of the page fault's error code tells a write from a read.
+  if (signal == SIGSEGV) {
+    const auto error = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
+    fault.access = (error & 2) != 0 ? Fault::write : Fault::read;
+  }
+#else
+  static_cast<void>(context);
+#endif
+  return fault;
+}
+
+void explain_host_access(const Fault& fault) {
+  const std::string place = describe_address(fault.address);
+  if (place.empty()) return;
+  const char* verb = fault.access == Fault::write ? "writes" : "reads";
+  diagnose(std::string("host code ") + verb + " device memory, " + place +
+           ": copy it with hipMemcpy");
+}
+
+void on_signal(int signal, siginfo_t* info, void* context) {
+  BlockRunner* const runner = current_block_runner();
+  if (runner != nullptr && runner->running) {
+    runner->fault = fault_of(signal, info, context);
+    if (sanitizer::kThreads) {  // ThreadSanitizer can't follow a jump between fibers
+      diagnose(describe_fault(*runner, runner->fault));
+      _exit(1);
+    }
+    runner->leave_fiber();
+    siglongjmp(runner->fault_jump, 1);
+  }
+  if (signal == kTimeoutSignal) return;  // the kernel has ended in the meantime
+  explain_host_access(fault_of(signal, info, context));
+  const struct sigaction& previous = previous_handler[signal];
+  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr)
+    return previous.sa_sigaction(signal, info, context);
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
+    return previous.sa_handler(signal);
+  ::signal(signal, SIG_DFL);  // the faulting instruction runs again and ends the process
+}
+
+}  // namespace
+
+void watch_for_faults() {
+  struct sigaction now;
+  sigaction(SIGSEGV, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_signal) return;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  struct sigaction ours = {};
+  ours.sa_sigaction = &on_signal;
+  // NODEFER: the handler is left by a jump, after which the next fault must come through again.
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  sigemptyset(&ours.sa_mask);
+  for (const int signal : kSignals) {
+    struct sigaction previous;
+    sigaction(signal, &ours, &previous);
+    if (previous.sa_sigaction != &on_signal) previous_handler[signal] = previous;
+  }
+}
+
+void use_signal_stack() {
+  struct Stack {
+    void* memory = mmap(nullptr, kSignalStackBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ~Stack() {
+      stack_t off = {};
+      off.ss_flags = SS_DISABLE;
+      sigaltstack(&off, nullptr);
+      munmap(memory, kSignalStackBytes);
+    }
+  };
+  thread_local Stack own;
+  stack_t now = {};
+  if (sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_DISABLE) == 0) return;
+  stack_t stack = {};
+  stack.ss_sp = own.memory;
+  stack.ss_size = kSignalStackBytes;
+  sigaltstack(&stack, nullptr);
+}
+
+std::string describe_fault(const BlockRunner& runner, const Fault& fault) {
+  const std::string who = runner.where() + ": ";
+  if (fault.signal == kTimeoutSignal)
+    return who + "has not finished in time: does it wait for a thread that can't run?";
+  if (fault.signal == SIGFPE) return who + "integer division by zero";
+  const char* verb = fault.access == Fault::write  ? "writes "
+                     : fault.access == Fault::read ? "reads "
+                                                   : "accesses ";
+  if (fault.address == nullptr) return who + verb + "through a null pointer";
+  if (runner.is_stack_guard(fault.address))
+    return who + "needs more stack than the 256 KiB of a thread";
+  if (runner.is_shared_guard(fault.address))
+    return who + verb + "outside the launch's dynamic shared memory";
+  const std::string place = describe_address(fault.address);
+  if (!place.empty()) return who + verb + place;
+  char text[64];
+  std::snprintf(text, sizeof text, "address %p, where no buffer is", fault.address);
+  return who + verb + text;
+}
+
+// ---- The watchdog -----------------------------------------------------------------------------
+
+namespace {
+
+struct Watched {
+  BlockRunner* runner;
+  pthread_t thread;
+  std::uint64_t progress = 0;
+  double seconds = 0;
+};
+std::mutex watch_mutex;
+std::vector<Watched> watched;
+
+void watch(double limit) {
+  constexpr double kTick = 0.25;
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(kTick));
+    const std::lock_guard<std::mutex> lock(watch_mutex);
+    for (Watched& w : watched) {
+      if (!w.runner->running || w.runner->progress != w.progress) {
+        w.progress = w.runner->progress;
+        w.seconds = 0;
+      } else if ((w.seconds += kTick) >= limit) {
+        w.seconds = 0;
+        pthread_kill(w.thread, kTimeoutSignal);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_to_watchdog(BlockRunner* runner) {
+  const std::lock_guard<std::mutex> lock(watch_mutex);
+  watched.push_back({runner, pthread_self()});
+}
+
+void remove_from_watchdog(BlockRunner* runner) {
+  const std::lock_guard<std::mutex> lock(watch_mutex);
+  watched.erase(std::remove_if(watched.begin(), watched.end(),
+                               [&](const Watched& w) { return w.runner == runner; }),
+                watched.end());
+}
+
+void start_watchdog() {
+  static const bool started = [] {
+    const char* text = std::getenv("HIP_CPU_TIMEOUT");
+    const double limit = text != nullptr ? std::atof(text) : 120;
+    if (limit > 0 && !sanitizer::kThreads) std::thread(watch, limit).detach();
+    return true;
+  }();
+  static_cast<void>(started);
+}
+
+}  // namespace cpu

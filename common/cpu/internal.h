@@ -1,0 +1,93 @@
+// What the files of the CPU backend share with one another: included by common/cpu/*.cpp and by the
+// backend's own tests, never by a program.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/cpu/runtime_api.h"
+
+namespace cpu {
+
+// ---- Errors (errors.cpp) ----------------------------------------------------------------------
+
+// Records the calling thread's last error, unless it is hipSuccess, and returns it.
+hipError_t set_error(hipError_t error);
+// Prints one line on stderr, "cpu backend: <line>", and keeps it for last_diagnosis().
+void diagnose(const std::string& line);
+// diagnose() and set_error() in one.
+hipError_t fail(hipError_t error, const std::string& diagnosis);
+// A launch that was refused; an empty diagnosis prints nothing. A launch returns nothing, so its
+// error counts as unread until any call returns it; one that nobody ever reads is reported at exit.
+void launch_failed(hipError_t error, const std::string& diagnosis);
+
+// A kernel went wrong while it ran: prints the diagnosis; the device is lost. As on a GPU the next
+// call that waits returns the error, and from then on every call, until hipDeviceReset(). Callable
+// from any thread; of several faults the first counts.
+void raise_fault(hipError_t error, const std::string& diagnosis);
+// True from the fault on: queued work must not run any more.
+bool device_lost();
+// hipSuccess, or the fault once a waiting call has surfaced it: every call begins by asking.
+hipError_t device_state();
+// The same for calls that wait: surfaces a fault.
+hipError_t device_wait();
+std::string last_diagnosis();
+// What hipDeviceReset() does to the errors.
+void forget_errors();
+
+// ---- Memory (memory.cpp) ----------------------------------------------------------------------
+
+enum class PointerKind { device, pinned, freed, host, null };
+// A live buffer and the guard pages around it are device or pinned, a remembered freed one is freed;
+// everything else that is not null is host.
+PointerKind pointer_kind(const void* pointer);
+// Where an address lies among the device's buffers, e.g. "4 bytes past the end of the 4096-byte
+// buffer allocated at file:line". Empty if it is nowhere near one.
+std::string describe_address(const void* address);
+// False if a redzone was written since the last call; *what says which. Looks at up to 64 buffers
+// per call, in turn.
+bool check_redzones(std::string* what);
+// With HIP_CPU_STRICT=1 device memory is unreadable except between these two. They nest.
+void open_device_memory();
+void close_device_memory();
+// Frees every buffer: what hipDeviceReset() does to the memory.
+void free_all_memory();
+// Lines about buffers of this process that nobody freed: at most `most`, the last one counts the rest.
+std::vector<std::string> describe_leaks(size_t most);
+
+// ---- Streams and graphs (stream.cpp) ----------------------------------------------------------
+
+// May work be queued on this stream now? Else hipErrorInvalidHandle, or the capture error that
+// follows from it.
+hipError_t check_stream(hipStream_t stream);
+// May a call that a graph can't hold (allocating, waiting) be made now? Else the error, and the
+// captures that forbid it are invalidated.
+hipError_t check_not_capturing();
+// While is_capturing(stream), work queued on it becomes a node of the graph and does not run.
+void record(hipStream_t stream, std::function<void()> work);
+void destroy_all_handles();
+
+// ---- The device (device.cpp) ------------------------------------------------------------------
+
+// The limits are those of real devices, so that what runs here runs there.
+struct Device {
+  std::string name;
+  int wave = 32;    // HIP_CPU_WAVE
+  int threads = 1;  // host threads = multiprocessors
+  bool strict = false;  // HIP_CPU_STRICT
+  static constexpr int kMaxThreadsPerBlock = 1024;
+  static constexpr int kMaxBlockDim[3] = {1024, 1024, 64};
+  static constexpr int kMaxGridDim[3] = {2147483647, 65535, 65535};
+  static constexpr size_t kMaxSharedBytes = 64 * 1024;  // static and dynamic together
+  static constexpr int kMaxThreadsPerMultiprocessor = 2048;
+};
+// Reads the environment at the first call. A wrong value is one line on stderr and exit code 2.
+const Device& device();
+// Bytes of memory that this process may still take, and may have in all: the machine's or its
+// control group's, whichever is less.
+size_t available_memory();
+size_t total_memory();
+
+}  // namespace cpu

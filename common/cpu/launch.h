@@ -1,0 +1,164 @@
+// How a kernel runs on host threads: the part that must be compiled together with the kernel.
+//
+// The threads of a block run as a plain loop into which the compiler inlines the kernel, so a kernel
+// without barriers is an ordinary, vectorised loop. A GPU thread that has to wait (at a barrier, in a
+// wave operation) keeps the stack that it is on, and the loop goes on with the next thread on another
+// stack, a fiber. Which fiber runs next is decided in block.cpp; blocks are spread over the host's
+// threads in execute.cpp.
+#pragma once
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+#include "common/cpu/runtime_api.h"
+#include "common/cpu/types.h"
+
+#if defined(COURSE_SANITIZE_ADDRESS) || defined(COURSE_SANITIZE_THREAD)  // set by the presets
+#define CPU_SANITIZED_FIBERS 1
+#endif
+
+// The built-in variables. Internal linkage and an address that nobody takes let the compiler keep
+// them in registers. Everything that reads them must therefore be inlined into a kernel of the same
+// file, which is what __device__ (always_inline) is for.
+[[maybe_unused]] static thread_local uint3 threadIdx;
+[[maybe_unused]] static thread_local uint3 blockIdx;
+[[maybe_unused]] static thread_local uint3 blockDim;
+[[maybe_unused]] static thread_local uint3 gridDim;
+
+namespace cpu {
+
+// Set where the current GPU thread has waited: its loop does not go on behind it.
+[[maybe_unused]] static thread_local bool has_waited;
+
+// What one launch asks for, and the function that runs its threads.
+struct Position {
+  uint3 block, block_dim, grid_dim;
+};
+struct Range {
+  unsigned finished;  // threads that have returned
+  bool detached;      // the last of them had waited: other fibers run the threads behind it
+};
+struct Launch {
+  const char* kernel;  // its name, for messages
+  dim3 grid, block;
+  size_t shared_bytes;
+  hipStream_t stream;
+  bool cooperative;
+  Range (*run)(const void* body, const Position& position, unsigned first, unsigned last);
+};
+
+// Runs threads [first, last) of one block, numbered x fastest, up to the first that has to wait.
+template <class Body>
+Range run_threads(const void* body, const Position& position, unsigned first, unsigned last) {
+  const Body kernel = *static_cast<const Body*>(body);  // a copy that no kernel can alias
+  const uint3 size = position.block_dim, block = position.block;
+  // Promises that let the compiler see that a global index does not wrap.
+  if (size.x > 1024 || block.x > 2147483647u) __builtin_unreachable();
+  blockIdx = block, blockDim = size, gridDim = position.grid_dim;
+  has_waited = false;
+  unsigned x = first % size.x, y = first / size.x % size.y, z = first / size.x / size.y;
+  for (unsigned done = 0;;) {
+    const unsigned left = last - first - done;
+    const unsigned row = left < size.x - x ? left : size.x - x, end = x + row;
+    if (end > 1024) __builtin_unreachable();  // so that an index made of it is known not to wrap
+    threadIdx.y = y, threadIdx.z = z;
+    for (unsigned i = x; i < end; ++i) {
+      threadIdx.x = i;
+      kernel();
+      if (has_waited) return {done + i - x + 1, true};
+    }
+    done += row;
+    if (first + done == last) return {done, false};
+    x = 0;
+    if (++y == size.y) y = 0, ++z;
+  }
+}
+
+// The rest of a launch, in execute.cpp. Checks it as a device would, and that the pointers among the
+// kernel's arguments are the device's. A refusal is left for hipGetLastError, as HIP leaves it.
+bool check_launch(const Launch& launch, const void* const* pointers, int count);
+// Runs the kernel to its end. What goes wrong inside is reported by the next call that waits.
+void execute(const Launch& launch, const void* body);
+// The same as a node of the graph that launch.stream is capturing.
+void execute_later(const Launch& launch, std::shared_ptr<const void> body);
+
+template <class Argument>
+void collect_pointer(const void** pointers, int* count, const Argument& argument) {
+  if constexpr (std::is_pointer_v<Argument>)
+    if constexpr (!std::is_function_v<std::remove_pointer_t<Argument>>)
+      pointers[(*count)++] = argument;
+}
+
+template <class Kernel, class... Arguments>
+void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
+            bool cooperative, Kernel kernel, Arguments... arguments) {
+  const auto body = [=] { kernel(arguments...); };
+  using Body = std::remove_const_t<decltype(body)>;
+  const Launch launch{name, grid, block, shared_bytes, stream, cooperative, &run_threads<Body>};
+  const void* pointers[sizeof...(Arguments) + 1] = {};
+  int count = 0;
+  (collect_pointer(pointers, &count, arguments), ...);
+  if (!check_launch(launch, pointers, count)) return;
+  if (is_capturing(stream))
+    execute_later(launch, std::make_shared<const Body>(body));
+  else
+    execute(launch, &body);
+}
+
+// The same for LAUNCH_ON, which calls the result with the kernel's arguments: there may be none.
+template <class Kernel>
+auto launcher(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
+              Kernel kernel) {
+  return [=](auto... arguments) {
+    launch(name, grid, block, shared_bytes, stream, false, kernel, arguments...);
+  };
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------
+
+using Context = boost::context::detail::fcontext_t;
+
+// Where a call in the source stands: what messages name.
+struct Site {
+  const char* file;
+  int line;
+  const char* what;  // "__syncthreads()"
+};
+
+// What a thread that arrives somewhere does next: nothing (it was the last one awaited), or jump to
+// another fiber and leave its own context in *from.
+struct Switch {
+  Context to;
+  Context* from;
+};
+
+#if defined(CPU_SANITIZED_FIBERS)
+void jump(const Switch& next);  // tells the sanitizer that the stack changes
+#else
+// The jump stands in the kernel itself, so that the processor learns where each waiting place leads.
+__attribute__((always_inline)) inline void jump(const Switch& next) {
+  const auto came_from = boost::context::detail::jump_fcontext(next.to, next.from);
+  *static_cast<Context*>(came_from.data) = came_from.fctx;
+}
+#endif
+
+extern __thread bool block_aborted;   // the block can't go on: its threads unwind
+[[noreturn]] void throw_aborted();
+
+// Waits, if `next` says so, and puts the built-in variables back as this thread knew them.
+__attribute__((always_inline)) static inline void wait(const Switch& next, uint3 self) {
+  if (next.to != nullptr) {
+    jump(next);
+    threadIdx = self;
+    has_waited = true;
+  }
+  if (__builtin_expect(block_aborted, false)) throw_aborted();
+}
+
+__attribute__((always_inline)) static inline unsigned thread_number(uint3 self) {
+  return self.x + blockDim.x * (self.y + blockDim.y * self.z);
+}
+
+}  // namespace cpu
