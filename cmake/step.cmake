@@ -1,0 +1,93 @@
+# add_step() and what it is made of. Kernel sources end in .hip on every backend; the language that
+# compiles them is set here.
+
+# An executable of one .hip file, built into build/<backend>/<folder>/.
+function(add_gpu_executable name source folder)
+  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
+  add_executable(${name} "${source}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
+  target_link_libraries(${name} PRIVATE gpu course_warnings)
+endfunction()
+
+# Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
+# wave, as NAME (32) and NAME.wave64.
+#   add_gpu_test(<name> <label> COMMAND command... [REFERENCES])
+function(add_gpu_test name label)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "REFERENCES" "" "COMMAND")
+  set(waves 0)
+  if(COURSE_BACKEND STREQUAL cpu)
+    set(waves 32 64)
+  endif()
+  set(timeout 300)
+  if(COURSE_SANITIZE)
+    set(timeout 900)
+  endif()
+  foreach(wave IN LISTS waves)
+    set(test ${name})
+    set(environment "")
+    if(wave)
+      list(APPEND environment HIP_CPU_WAVE=${wave})
+    endif()
+    if(wave EQUAL 64)
+      set(test ${name}.wave64)
+    endif()
+    add_test(NAME ${test} COMMAND ${arg_COMMAND})
+    if(arg_REFERENCES AND COURSE_HAVE_REFERENCES)
+      list(APPEND environment "COURSE_REFERENCES=${COURSE_REFERENCES}")
+      set_tests_properties(${test} PROPERTIES FIXTURES_REQUIRED references)
+    endif()
+    set_tests_properties(${test} PROPERTIES
+      LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT "${environment}")
+  endforeach()
+endfunction()
+
+# A Catch2 program of one .hip file, and its ctest entries. Without NumPy the cases tagged [numpy]
+# are left out.
+function(add_gpu_catch_test name source folder label)
+  add_gpu_executable(${name} "${source}" "${folder}")
+  target_link_libraries(${name} PRIVATE course_testing)
+  set(cases "")
+  if(NOT COURSE_HAVE_REFERENCES)
+    set(cases "~[numpy]")
+  endif()
+  add_gpu_test(${name} ${label} COMMAND ${name} ${cases} REFERENCES)
+endfunction()
+
+# Each header must compile alone, so that a learner can include it without knowing what it needs. The
+# target `headers` is part of the plain CPU build; elsewhere it is built when asked for, being slow.
+function(add_header_check header)
+  string(MAKE_C_IDENTIFIER "${header}" name)
+  set(source "${CMAKE_BINARY_DIR}/headers/${name}.hip")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"@header@\"\n" @ONLY)
+  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
+  if(NOT TARGET headers)
+    add_library(headers OBJECT)
+    if(COURSE_SANITIZE OR NOT COURSE_BACKEND STREQUAL cpu)
+      set_target_properties(headers PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    endif()
+    target_link_libraries(headers PRIVATE gpu course_warnings course_testing)
+  endif()
+  target_sources(headers PRIVATE "${source}")
+endfunction()
+
+# A step of the course: add_step(stage1_vector/01_vector_add) builds the program `vector_add` and the
+# tests `vector_add_test`, registers both with ctest under the label `stage1`, and has the step's
+# headers compiled alone.
+function(add_step path)
+  string(REGEX MATCH "^((stage[0-9]+)_[a-z0-9_]+)/[0-9][0-9]_([a-z0-9_]+)$" matched "${path}")
+  if(NOT matched)
+    course_error("add_step(${path}): expected stageN_name/NN_step.")
+  endif()
+  set(stage ${CMAKE_MATCH_1})
+  set(label ${CMAKE_MATCH_2})
+  set(name ${CMAKE_MATCH_3})
+  set(folder "${CMAKE_SOURCE_DIR}/${path}")
+
+  add_gpu_executable(${name} "${folder}/${name}.hip" ${stage})
+  add_gpu_test(${name} ${label} COMMAND ${name} --quick)
+  add_gpu_catch_test(${name}_test "${folder}/${name}_test.hip" ${stage} ${label})
+  file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h")
+  foreach(header IN LISTS headers)
+    add_header_check(${header})
+  endforeach()
+endfunction()

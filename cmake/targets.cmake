@@ -1,0 +1,127 @@
+# What every program links: `gpu` for code with kernels, `course_common` for plain C++.
+
+set(root "${CMAKE_SOURCE_DIR}")
+
+# ---- Warnings, for the course's own code only -----------------------------------------------------
+
+add_library(course_warnings INTERFACE)
+if(COURSE_WERROR)
+  set(werror -Werror)
+endif()
+target_compile_options(course_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -Wshadow ${werror}>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+if(COURSE_WERROR)
+  target_compile_options(course_warnings INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+endif()
+
+# ---- Sanitizers -----------------------------------------------------------------------------------
+
+add_library(course_sanitize INTERFACE)
+if(COURSE_SANITIZE)
+  string(REPLACE ";" "," sanitizers "${COURSE_SANITIZE}")
+  target_compile_options(course_sanitize INTERFACE
+    -O1 -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(course_sanitize INTERFACE -fsanitize=${sanitizers})
+  # Compilers do not agree on a macro that says which sanitizer is on.
+  foreach(sanitizer IN LISTS COURSE_SANITIZE)
+    string(TOUPPER ${sanitizer} sanitizer)
+    target_compile_definitions(course_sanitize INTERFACE COURSE_SANITIZE_${sanitizer})
+  endforeach()
+endif()
+
+# ---- Options, text, JSON, arrays: compiled once, plain C++ -------------------------------------------
+
+file(GLOB common_sources CONFIGURE_DEPENDS "${root}/common/*.cpp")
+list(REMOVE_ITEM common_sources "${root}/common/blas.cpp" "${root}/common/testing_main.cpp")
+add_library(course_common STATIC ${common_sources})
+target_include_directories(course_common PUBLIC "${root}")
+target_link_libraries(course_common
+  PUBLIC course_sanitize
+  PRIVATE course_warnings fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json)
+
+# ---- The CPU backend ------------------------------------------------------------------------------
+
+if(COURSE_BACKEND STREQUAL cpu)
+  include(CheckCXXCompilerFlag)
+  file(GLOB cpu_sources CONFIGURE_DEPENDS "${root}/common/cpu/*.cpp")
+  add_library(gpu_cpu STATIC ${cpu_sources})
+  target_include_directories(gpu_cpu PUBLIC "${root}")
+  target_link_libraries(gpu_cpu
+    PUBLIC course_common course_sanitize Threads::Threads Boost::context
+    PRIVATE course_warnings)
+  if(TARGET OpenMP::OpenMP_CXX)
+    target_link_libraries(gpu_cpu PUBLIC OpenMP::OpenMP_CXX)
+  else()
+    target_compile_options(gpu_cpu PUBLIC -Wno-unknown-pragmas)
+  endif()
+  # A GPU sets no errno and raises no signal on a floating-point exception. Without these two, loops
+  # that call sqrt or choose between two values do not become vector code; no result changes.
+  target_compile_options(gpu_cpu PUBLIC -fno-math-errno -fno-trapping-math)
+  if(COURSE_NATIVE)
+    check_cxx_compiler_flag(-march=native COURSE_HAVE_MARCH_NATIVE)
+    if(COURSE_HAVE_MARCH_NATIVE)
+      target_compile_options(gpu_cpu PUBLIC -march=native)
+    endif()
+  endif()
+  # `if (i < n) c[i] = ...` is the first line of most kernels. GCC vectorises it with masked stores, which
+  # take several processors longer than the plain loop does.
+  check_cxx_compiler_flag(-fno-tree-loop-if-convert COURSE_HAVE_NO_TREE_LOOP_IF_CONVERT)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND COURSE_HAVE_NO_TREE_LOOP_IF_CONVERT)
+    target_compile_options(gpu_cpu PUBLIC -fno-tree-loop-if-convert)
+  endif()
+  # The scheduler's own data is shared by all fibers on purpose: ThreadSanitizer is told what orders
+  # the kernels, and must not look at the rest.
+  if(COURSE_SANITIZE STREQUAL thread)
+    set_source_files_properties("${root}/common/cpu/block.cpp" "${root}/common/cpu/execute.cpp"
+      "${root}/common/cpu/fault.cpp" PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+  endif()
+  # A large frame must touch the guard page below a fiber's stack, not jump over it.
+  check_cxx_compiler_flag(-fstack-clash-protection COURSE_HAVE_STACK_CLASH_PROTECTION)
+  if(COURSE_HAVE_STACK_CLASH_PROTECTION)
+    target_compile_options(gpu_cpu PUBLIC -fstack-clash-protection)
+  endif()
+endif()
+
+# ---- Vendor BLAS, where there is one, to be measured beside the course's kernels ------------------------
+
+if(EXISTS "${root}/common/blas.cpp")
+  add_library(course_blas STATIC "${root}/common/blas.cpp")
+  target_include_directories(course_blas PUBLIC "${root}")
+  target_link_libraries(course_blas PUBLIC course_sanitize PRIVATE course_warnings)
+  if(COURSE_BACKEND STREQUAL cuda)
+    find_package(CUDAToolkit QUIET)
+    if(TARGET CUDA::cublas)
+      target_link_libraries(course_blas PRIVATE CUDA::cublas CUDA::cudart_static)
+      target_compile_definitions(course_blas PRIVATE COURSE_HAVE_CUBLAS)
+    endif()
+  elseif(COURSE_BACKEND STREQUAL hip)
+    find_package(rocblas QUIET)
+    if(TARGET roc::rocblas)
+      target_link_libraries(course_blas PRIVATE roc::rocblas)
+      target_compile_definitions(course_blas PRIVATE COURSE_HAVE_ROCBLAS)
+    endif()
+  endif()
+endif()
+
+# ---- What code with kernels links -------------------------------------------------------------------
+
+add_library(gpu INTERFACE)
+target_include_directories(gpu INTERFACE "${root}")
+target_link_libraries(gpu INTERFACE course_common course_sanitize)
+if(TARGET course_blas)
+  target_link_libraries(gpu INTERFACE course_blas)
+endif()
+if(TARGET gpu_cpu)
+  target_link_libraries(gpu INTERFACE gpu_cpu)
+endif()
+
+# ---- The test runner ------------------------------------------------------------------------------------
+
+if(TARGET Catch2::Catch2WithMain)
+  add_library(course_testing INTERFACE)
+  target_link_libraries(course_testing INTERFACE Catch2::Catch2WithMain)
+else()
+  add_library(course_testing STATIC "${root}/common/testing_main.cpp")
+  target_link_libraries(course_testing PUBLIC Catch2::Catch2 course_sanitize)
+endif()
