@@ -1,0 +1,93 @@
+// Runs, checks and times every version of the activations, forward and backward.
+#include <string>
+#include <vector>
+
+#include "common/sample.h"
+#include "stage0_infra/03_timing/timing.h"
+#include "stage0_infra/04_device_matrix/device_matrix.h"
+#include "stage1_vector/02_axpy/axpy.h"
+#include "stage1_vector/04_activations/activations.h"
+
+using device_matrix::DeviceBuffer;
+
+namespace {
+
+constexpr int kRepeat = 10;  // timed launches of each of the many rows, unless --repeat says other
+
+struct Problem {
+  // x in [-8, 8), where the functions bend; grad_y in [-1, 1).
+  Problem(size_t size, std::uint64_t seed)
+      : n(size), d_x(n), d_grad_y(n), d_output(n), sample(choose_sample(n, seed)) {
+    random_numbers::launch_fill_uniform(d_x.data(), n, seed, 0);
+    axpy::launch_vectorized<axpy::Scale>(d_x.data(), 8.0f, d_x.data(), n);
+    random_numbers::launch_fill_uniform(d_grad_y.data(), n, seed, 1);
+    x = sample.to_host(d_x.data()), grad_y = sample.to_host(d_grad_y.data());
+  }
+  size_t n;
+  DeviceBuffer<float> d_x, d_grad_y, d_output;
+  Sample sample;
+  std::vector<float> x, grad_y;  // the sampled elements
+};
+
+// Two tables: f forward and f backward, by every version that was asked for.
+template <class Activation>
+void run(Problem& p, const Options& options, Report& report) {
+  const double n = static_cast<double>(p.n);
+  const int repeat = options.repeat > 0 ? options.repeat : kRepeat;
+  const std::vector<std::pair<void*, size_t>> outputs = {{p.d_output.data(), p.d_output.bytes()}};
+  const auto x_at = [&](size_t i) { return static_cast<double>(p.x[i]); };
+  const auto begin_table = [&](const char* pass, double reference_ms) {
+    report.table(std::string(Activation::kName) + pass + "   n=" + size_text(p.n) + " float32",
+                 p.sample.size == p.n ? reference_ms : 0, p.sample.text);
+  };
+
+  HostTimer forward_timer;
+  const std::vector<double> y = activations::forward_cpu<Activation>(p.x);
+  begin_table(" forward", forward_timer.ms());
+  const Work forward{2 * sizeof(float) * n, 0, Work::Limit::copy};
+  for (const auto& version : activations::kVersions<Activation>) {
+    if (!options.wants(version.name)) continue;
+    report.add(measure(
+        version.name, version.lesson, version.needs, forward, outputs, repeat,
+        [&] { version.launch.forward(p.d_output.data(), p.d_x.data(), p.n); },
+        [&] {
+          return p.sample.compare(p.d_output.data(), y,
+                                  [&](size_t i) { return Activation::bound(x_at(i)); });
+        }));
+  }
+
+  HostTimer backward_timer;
+  const std::vector<double> grad_x = activations::backward_cpu<Activation>(p.x, p.grad_y);
+  begin_table(" backward", backward_timer.ms());
+  const Work backward{3 * sizeof(float) * n, 0, Work::Limit::copy};
+  for (const auto& version : activations::kVersions<Activation>) {
+    if (!options.wants(version.name)) continue;
+    report.add(measure(
+        version.name, version.lesson, version.needs, backward, outputs, repeat,
+        [&] { version.launch.backward(p.d_output.data(), p.d_grad_y.data(), p.d_x.data(), p.n); },
+        [&] {
+          return p.sample.compare(p.d_output.data(), grad_x, [&](size_t i) {
+            return activations::backward_bound<Activation>(x_at(i),
+                                                           static_cast<double>(p.grad_y[i]));
+          });
+        }));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const ProgramInfo program{"1.4",
+                            "activations",
+                            "y = f(x) and grad_x = grad_y * f'(x)",
+                            {{"n", size_t{1} << 28, size_t{1} << 19, 100003}},
+                            version_infos(activations::kVersions<activations::Relu>)};
+  return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    const size_t n = options.sizes[0];
+    require_device_memory(3.0 * sizeof(float) * static_cast<double>(n));
+    report.limits(timing::measure_limits(options.quick));
+    Problem problem(n, options.seed);
+    activations::for_each_activation(
+        [&](auto activation) { run<decltype(activation)>(problem, options, report); });
+  });
+}
