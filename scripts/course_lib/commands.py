@@ -1,0 +1,350 @@
+"""The commands of scripts/course, from the words on the command line to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import backend, packages, process, python_env, results, steps, terminal
+from .build import Build, build_root
+from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
+from .terminal import Column, say
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: list[str], description: str) -> int:
+    """Runs one command. Whatever stops it becomes one line on stderr and an exit code."""
+    options = _parse(arguments, description)
+    # A plain `kill` ends as tidily as Ctrl-C, and Ctrl-C does in the background of a script too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return options.command(options)
+    except CourseError as error:
+        if error.details:
+            say(error.details)
+        terminal.warn(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        say()
+        terminal.warn("interrupted; the same command takes up where this one stopped")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        if process.is_disk_full(error):
+            terminal.warn("the disk is full: free some space and run the same command again")
+            return MISSING
+        raise
+
+
+def _parse(arguments: list[str], description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "course", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, command, text: str, with_steps: bool) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        if with_steps:
+            sub.add_argument("steps", nargs="*", metavar="STEP",
+                             help="1.1, vector_add, stage1, 1, or a path; none: all")  # fmt: skip
+        sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
+                         help="default: what this machine really has")  # fmt: skip
+        return sub
+
+    run = add("run", run_command, "build and run steps, print the table of results", True)
+    run.add_argument("--quick", action="store_true", help="small sizes: checks, no fair times")
+    run.add_argument("--json-dir", metavar="DIR", type=Path,
+                     help="also keep every program's results as DIR/<program>.json")  # fmt: skip
+    add("test", test_command, "build everything and run the tests", True)
+    lister = add("list", list_command, "the steps of the course", False)
+    lister.add_argument("--json", action="store_true", help="for programs")
+    add("doctor", doctor_command, "what this machine has and lacks for the course", False)
+    return parser.parse_args(arguments)
+
+
+# ---- Setting up --------------------------------------------------------------------------------
+
+
+def _chosen_steps(words: list[str]) -> list[steps.Step]:
+    found = steps.discover(ROOT)
+    if not found:
+        raise CourseError(f"no step found in {ROOT}: is the checkout complete?", USAGE)
+    return steps.resolve(ROOT, found, words)
+
+
+def _needed_packages(chosen: str, hardware: backend.Hardware) -> list[str]:
+    """The packages to build and test for a backend. A HIP that is there, e.g. AMD's, is kept."""
+    groups = packages.read_packages(ROOT / "scripts" / "packages.txt")
+    has_toolkit = chosen == "hip" and hardware.hipcc
+    return groups["base"] + ([] if has_toolkit else groups.get(chosen, []))
+
+
+def _python_environment() -> python_env.PythonEnvironment:
+    """.venv stands in the checkout, or with everything else in $COURSE_BUILD_DIR."""
+    made = build_root(ROOT)
+    folder = made if os.environ.get("COURSE_BUILD_DIR") else ROOT
+    return python_env.PythonEnvironment(folder / ".venv", made / "setup.log")
+
+
+def _set_up(wanted: str) -> tuple[Build, backend.Hardware, python_env.PythonEnvironment]:
+    """Installs what is missing and chooses the backend: all that comes before CMake."""
+    made = build_root(ROOT)
+    hardware = backend.detect()
+    if wanted == "auto" and hardware.amd and not hardware.nvidia and not hardware.hipcc:
+        say(f"{hardware.amd[0]} is here: getting HIP's compiler for it")
+        packages.install(_needed_packages("hip", hardware), made / "setup.log")
+        hardware = backend.detect()
+    choice = backend.choose(hardware, wanted)
+    packages.install(_needed_packages(choice.backend, hardware), made / "setup.log")
+    say(f"backend {choice.backend}: {choice.reason}")
+    if choice.advice:
+        say(f"  {choice.advice}")
+    python = _python_environment()
+    environment = python_env.build_environment(python)
+    return Build(ROOT, made / choice.backend, choice.backend, environment), hardware, python
+
+
+# ---- run ---------------------------------------------------------------------------------------
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Builds and runs the chosen steps, each to the end whatever the ones before it did."""
+    chosen = _chosen_steps(options.steps)
+    if options.json_dir:
+        if options.quick:
+            raise CourseError("--json-dir keeps results, and --quick makes none worth keeping", USAGE)
+        _require_folder(options.json_dir)
+    build, hardware, _ = _set_up(options.backend)
+    build.configure(hardware)
+    build.build([step.name for step in chosen])
+    start = time.monotonic()
+    outcomes = [_run_step(step, build, options) for step in chosen]
+    available = terminal.width()
+    rows = [results.summary_row(outcome) for outcome in outcomes]
+    say()
+    header, *lines = terminal.format_table(results.SUMMARY, rows, available)
+    say(header, "bold")
+    for outcome, line in zip(outcomes, lines):
+        say(line, {0: "", MISSING: "yellow"}.get(outcome.code, "red"))
+    say(f"steps: {len(outcomes)}   time: {time.monotonic() - start:.1f} s")
+    codes = {outcome.code for outcome in outcomes}
+    if codes <= {OK}:
+        return OK
+    return MISSING if codes <= {OK, MISSING} else FAILED
+
+
+def _require_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CourseError(f"cannot make {folder}: {error.strerror}", USAGE) from None
+
+
+def _run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> results.Outcome:
+    written = build.folder / "results" / f"{step.name}.json"
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.unlink(missing_ok=True)  # a program that fails must not leave an older success
+    command = [str(build.program(step)), "--json", str(written)]
+    if options.quick:
+        command.append("--quick")
+    say()
+    say(f"$ {process.shown(_from_here(command))}", "cyan")
+    code = process.stream(command)
+    report = None
+    if written.is_file():
+        try:
+            report = results.load(written)
+        except ValueError as error:
+            terminal.warn(str(error))
+            code = code or FAILED
+    if options.json_dir and report and code == OK:
+        kept = options.json_dir / written.name
+        temporary = kept.with_suffix(".new")
+        shutil.copyfile(written, temporary)
+        os.replace(temporary, kept)
+    return results.Outcome(step.number, step.name, code, report)
+
+
+def _from_here(command: list[str]) -> list[str]:
+    """The command with the shorter of absolute and relative paths, as the learner may repeat it."""
+    return [min(word, os.path.relpath(word), key=len) if "/" in word else word for word in command]
+
+
+# ---- test --------------------------------------------------------------------------------------
+
+
+def test_command(options: argparse.Namespace) -> int:
+    """Builds the chosen steps and their tests and runs them; without steps, all tests there are."""
+    chosen = _chosen_steps(options.steps)
+    build, hardware, python = _set_up(options.backend)
+    requirements = _requirements(ROOT / "scripts" / "requirements.txt")
+    without_python = None
+    try:
+        python.require("requirements", requirements)
+    except CourseError as error:
+        terminal.warn(f"{error}. The tests that need NumPy are skipped.")
+        without_python = error
+    build.configure(hardware, None if without_python else python.python)
+    targets = []
+    if options.steps:
+        targets = [step.name for step in chosen]
+        targets += [f"{step.name}_test" for step in chosen if step.has_test]
+    build.build(targets)
+
+    ctest = ["ctest", "--test-dir", str(build.folder), "--output-on-failure", "--no-tests=error"]
+    if options.steps:
+        names = "|".join(re.escape(step.name) for step in chosen)
+        ctest += ["-R", rf"^({names})(_test)?(\.|$)"]
+    codes = [process.stream(ctest, build.environment)]
+    if not options.steps and not without_python:
+        cache = build.folder.parent / "pytest"
+        pytest = [str(python.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+        say()
+        codes.append(process.stream([*pytest, str(ROOT / "tests" / "python")], cwd=ROOT))
+    if any(codes):
+        return FAILED
+    if without_python:
+        terminal.warn("what ran has passed; the tests that need Python's packages did not run")
+        return MISSING
+    return OK
+
+
+def _requirements(path: Path) -> list[str]:
+    lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line]
+
+
+# ---- list --------------------------------------------------------------------------------------
+
+
+def list_command(options: argparse.Namespace) -> int:
+    """The roadmap: the steps that are there with their versions, and those that are planned."""
+    choice = backend.choose(backend.detect(), options.backend)
+    made = os.environ.get("COURSE_BUILD_DIR") or ROOT / "build"
+    build = Build(ROOT, Path(made) / choice.backend, choice.backend, dict(os.environ))
+    present = steps.discover(ROOT)
+    summaries = {row.name: row.summary for row in steps.roadmap(ROOT)}
+    with ThreadPoolExecutor(process.cpu_count()) as pool:
+        versions = list(pool.map(lambda step: _versions(build.program(step)), present))
+    entries = [
+        {"step": step.number, "program": step.name, "summary": summaries.get(step.name, ""),
+         "path": str(step.folder.relative_to(ROOT)), "state": "there", "versions": names}
+        for step, names in zip(present, versions)
+    ]  # fmt: skip
+    there = {step.name for step in present}
+    entries += [
+        {"step": row.number, "program": row.name, "summary": row.summary, "path": "",
+         "state": "planned", "versions": []}
+        for row in steps.roadmap(ROOT) if row.name not in there
+    ]  # fmt: skip
+    entries.sort(key=lambda entry: [int(part) for part in entry["step"].split(".")])
+    if options.json:
+        say(json.dumps(entries, indent=1, ensure_ascii=False))
+        return OK
+    columns = [Column("step"), Column("program"), Column("what it shows", flexible=True),
+               Column("versions", flexible=True, optional=True)]  # fmt: skip
+    rows = [
+        [e["step"], e["program"], e["summary"],
+         "planned" if e["state"] == "planned" else ", ".join(e["versions"]) or "-"]
+        for e in entries
+    ]  # fmt: skip
+    header, *lines = terminal.format_table(columns, rows, terminal.width())
+    say(header, "bold")
+    for entry, line in zip(entries, lines):
+        say(line, "dim" if entry["state"] == "planned" else "")
+    return OK
+
+
+def _versions(program: Path) -> list[str]:
+    """The versions that a built program lists, one per line with its lesson; none if not built."""
+    answer = process.output([str(program), "--list"]) if program.is_file() else None
+    return [line.split("  ")[0] for line in (answer or "").splitlines() if line.strip()]
+
+
+# ---- doctor ------------------------------------------------------------------------------------
+
+
+def doctor_command(options: argparse.Namespace) -> int:
+    """What the course needs of this machine. Exit code 0 where `course run` can work as it is."""
+    hardware = backend.detect()
+    choice = backend.choose(hardware, options.backend)
+    lacking: list[str] = []  # the commands that bring what is missing
+
+    def show(name: str, value: str, good: bool = True) -> None:
+        say(f"  {name:<13} {value}", "" if good else "yellow")
+
+    say("machine", "bold")
+    show("system", f"{_distribution()}, {platform.machine()}, {process.cpu_count()} processors")
+    show("python", f"{platform.python_version()} ({sys.executable})")
+
+    say("toolchains", "bold")
+    for name, command in (("g++", "g++"), ("clang++", "clang++"), ("ninja", "ninja"),
+                          ("nvcc", hardware.nvcc), ("hipcc", hardware.hipcc)):  # fmt: skip
+        answer = process.output([command, "--version"]) if command else None
+        version = re.search(r"(?:release|version:?)?\s*(\d+\.\d+[\w.-]*)", answer or "")
+        show(name, version[1] if version else "not found")
+    version = python_env.cmake_version("cmake")
+    needed = python_env.CMAKE_REQUIRED
+    text = ".".join(map(str, version)) if version else "not found"
+    good = version is not None and version >= needed
+    if not good:
+        text += f"; {'.'.join(map(str, needed))} is needed: `course run` takes it from PyPI"
+    show("cmake", text, good)
+
+    say("devices", "bold")
+    show("NVIDIA", ", ".join(hardware.nvidia) or "none")
+    show("AMD", ", ".join(hardware.amd) or "none")
+    show("backend", f"{choice.backend}: {choice.reason}")
+    if choice.advice:
+        show("", choice.advice, False)
+
+    say("packages", "bold")
+    names = _needed_packages(choice.backend, hardware)
+    if packages.has_apt():
+        missing = packages.missing_packages(names)
+        show("missing", " ".join(missing) or "none", not missing)
+        if missing:
+            lacking.append(packages.by_hand(missing))
+    else:
+        tools = packages.missing_tools()
+        show("no apt-get", "needed, by their Debian names: " + " ".join(names), False)
+        if tools:
+            lacking.append(f"your distribution's packages for {', '.join(tools)}")
+
+    say("Python packages and data", "bold")
+    folder = Path(os.environ.get("COURSE_BUILD_DIR") or ROOT) / ".venv"
+    python = python_env.PythonEnvironment(folder, Path(os.devnull))
+    complete = python.has("requirements", _requirements(ROOT / "scripts" / "requirements.txt"))
+    show(".venv", f"{folder}" if complete else "not made yet: `scripts/course test` makes it")
+    data = os.environ.get("COURSE_DATA")
+    show("COURSE_DATA", (data if Path(data).is_dir() else f"{data} is not there") if data
+         else "not set: programs that train then fetch or make their data")  # fmt: skip
+
+    say()
+    if lacking:
+        say(f"missing: `scripts/course run` installs it, or do it yourself: {'; '.join(lacking)}",
+            "yellow")  # fmt: skip
+        return MISSING
+    say("nothing is missing", "green")
+    return OK
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()

@@ -1,0 +1,189 @@
+"""What the programs wrote with --json: read, checked against the schema, summed up in one line each.
+
+The schema (number 1) is written by common/report.cpp; figures are worded as it words them. A figure
+that was not taken, and one that is not a number, is null.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .terminal import Column
+
+FIGURE = (int, float, type(None))
+REPORT = {"schema": int, "step": str, "program": str, "summary": str, "date": str, "quick": bool,
+          "seed": int, "device": dict, "limits": dict, "tables": list, "facts": list}  # fmt: skip
+DEVICE = {"name": str, "backend": str, "toolkit": str, "wave_size": int, "multiprocessors": int}
+LIMITS = {"copy_bytes_per_s": FIGURE, "read_bytes_per_s": FIGURE, "fma_operations_per_s": FIGURE}
+TABLE = {"problem": str, "sampled": str, "reference_ms": FIGURE, "rows": list}
+ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, "ms": FIGURE,
+       "ms_p10": FIGURE, "ms_p90": FIGURE, "rate": FIGURE, "rate_unit": str, "of_limit": FIGURE,
+       "limit": str, "of_peer": dict, "max_error": FIGURE, "bound": FIGURE,
+       "index": int, "compared": int, "note": str}  # fmt: skip
+FACT = {"name": str, "value": FIGURE, "unit": str}
+
+
+def _require(record: object, keys: dict, place: str) -> None:
+    if not isinstance(record, dict):
+        raise ValueError(f"{place} is not an object")
+    for key, kind in keys.items():
+        if key not in record:
+            raise ValueError(f"{place} has no '{key}'")
+        value = record[key]
+        # bool is an int to Python, and must not pass as a number.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{place}: '{key}' cannot be {json.dumps(value)}")
+
+
+def validate(report: object) -> None:
+    """Raises ValueError naming the first key that is missing or of the wrong type."""
+    _require(report, REPORT, "the report")
+    if report["schema"] != 1:
+        raise ValueError(f"schema {report['schema']} is not known here, 1 is")
+    _require(report["device"], DEVICE, "device")
+    _require(report["limits"], LIMITS, "limits")
+    for t, table in enumerate(report["tables"]):
+        _require(table, TABLE, f"tables[{t}]")
+        for r, row in enumerate(table["rows"]):
+            place = f"tables[{t}].rows[{r}]"
+            _require(row, ROW, place)
+            if row["status"] not in ("ok", "FAIL", "skipped"):
+                raise ValueError(f"{place}: status '{row['status']}' is not ok, FAIL or skipped")
+            if row["rate_unit"] not in ("B/s", "operations/s"):
+                raise ValueError(f"{place}: rate_unit '{row['rate_unit']}' is not known")
+            for peer, ratio in row["of_peer"].items():
+                if not isinstance(ratio, (int, float)) or isinstance(ratio, bool):
+                    raise ValueError(f"{place}: of_peer['{peer}'] is not a number")
+    for f, fact in enumerate(report["facts"]):
+        _require(fact, FACT, f"facts[{f}]")
+
+
+def load(path: Path) -> dict:
+    """The report in a file. Raises ValueError naming the file and what is wrong in it."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        validate(report)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return report
+
+
+# ---- Figures as text ---------------------------------------------------------------------------
+
+
+def significant(value: float) -> str:
+    """Three significant digits, never an exponent: 1.23, 12.3, 123, 1234."""
+    size = abs(value)
+    return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def format_ms(ms: float | None) -> str:
+    if not ms:
+        return "-"
+    if ms < 1:
+        return f"{significant(ms * 1e3)} us"
+    return f"{significant(ms)} ms" if ms < 1e3 else f"{significant(ms / 1e3)} s"
+
+
+def format_rate(rate: float | None, unit: str) -> str:
+    if not rate:
+        return "-"
+    unit = "FLOP/s" if unit == "operations/s" else unit
+    for factor, prefix in ((1e12, "T"), (1e9, "G")):
+        if rate >= factor:
+            return f"{significant(rate / factor)} {prefix}{unit}"
+    return f"{significant(rate / 1e6)} M{unit}"
+
+
+def format_share(share: float | None) -> str:
+    if not share:
+        return "-"
+    if share < 0.001:
+        return "<0.1%"
+    return f"{100 * share:.{1 if share < 0.0995 else 0}f}%"
+
+
+def format_peers(of_peer: dict) -> str:
+    return ", ".join(f"{format_share(share)} of {peer}" for peer, share in of_peer.items()) or "-"
+
+
+def format_value(value: float | None) -> str:
+    """A fact's figure: four significant digits, without an exponent where that is readable."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def format_error(row: dict) -> str:
+    if row["status"] == "skipped" or row["compared"] == 0:
+        return "-"
+    if row["max_error"] is None:
+        return "NaN"
+    return "0" if row["max_error"] == 0 else f"{row['max_error']:.1e}"
+
+
+def device_line(report: dict) -> str:
+    device = report["device"]
+    where = "CPU backend" if device["backend"] == "cpu" else f"{device['backend']} {device['toolkit']}"
+    return f"{device['name']}, {where}, {report['date'][:10]}"
+
+
+# ---- One line per program ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one program ended: its exit code (negative: the signal that killed it) and its report."""
+
+    step: str
+    program: str
+    code: int
+    report: dict | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.code < 0:
+            return f"FAIL (signal {-self.code})"
+        return {0: "ok", 1: "FAIL", 3: "no device"}.get(self.code, f"FAIL (exit {self.code})")
+
+
+SUMMARY = [
+    Column("step"),
+    Column("program"),
+    Column("best version", flexible=True),
+    Column("time", right=True),
+    Column("rate", right=True, optional=True),
+    Column("of limit", right=True, optional=True),
+    Column("of vendor library", right=True, optional=True),
+    Column("max error", right=True, optional=True),
+    Column("verdict"),
+]
+
+
+def best_row(report: dict) -> dict | None:
+    """The fastest correct version in the report's first table that was timed; None without one."""
+    for table in report["tables"]:
+        timed = [
+            row
+            for row in table["rows"]
+            if not row["peer"] and row["status"] == "ok" and row["ms"]
+        ]
+        if timed:
+            return min(timed, key=lambda row: row["ms"])
+    return None
+
+
+def summary_row(outcome: Outcome) -> list[str]:
+    row = best_row(outcome.report) if outcome.report else None
+    if row is None:
+        figures = ["-"] * 6
+    else:
+        figures = [
+            row["name"],
+            format_ms(row["ms"]),
+            format_rate(row["rate"], row["rate_unit"]),
+            format_share(row["of_limit"]),
+            format_peers(row["of_peer"]),
+            format_error(row),
+        ]
+    return [outcome.step, outcome.program, *figures, outcome.verdict]

@@ -1,0 +1,109 @@
+"""What is printed: colours where they are wanted, tables that fit, one line of progress.
+
+Colours and the moving progress line need a terminal; NO_COLOR (no-color.org) switches the colours
+off. Everywhere else the output is plain lines, complete and in order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_color() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR")
+
+
+def width() -> int:
+    """Columns of the terminal; practically unlimited where the output goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if is_terminal() else 10_000
+
+
+def paint(text: str, style: str) -> str:
+    return f"\033[{STYLES[style]}m{text}\033[0m" if style and has_color() else text
+
+
+def say(text: str = "", style: str = "") -> None:
+    print(paint(text, style), flush=True)
+
+
+def warn(text: str) -> None:
+    sys.stdout.flush()
+    print(f"course: {text}", file=sys.stderr, flush=True)
+
+
+def shorten(text: str, columns: int) -> str:
+    return text if len(text) <= columns else text[: max(0, columns - 1)] + "…"
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    right: bool = False  # numbers stand to the right
+    flexible: bool = False  # may be cut with "…" where the terminal is narrow
+    optional: bool = False  # may be left out where that is not enough
+
+
+def format_table(columns: list[Column], rows: list[list[str]], available: int) -> list[str]:
+    """Lines of a table that is at most `available` wide if cutting the flexible columns to 12
+    characters and leaving out the optional ones (last one first) can do it. The first line is the
+    header."""
+    shown = list(range(len(columns)))
+    cells = [[column.title for column in columns], *rows]
+    widths = [max(len(row[c]) for row in cells) for c in range(len(columns))]
+
+    def excess() -> int:
+        return sum(widths[c] for c in shown) + 2 * (len(shown) - 1) - available
+
+    def shrink() -> None:
+        for c in shown:
+            if columns[c].flexible and excess() > 0:
+                smallest = min(widths[c], max(12, len(columns[c].title)))
+                widths[c] = max(smallest, widths[c] - excess())
+
+    shrink()
+    for c in reversed(range(len(columns))):
+        if excess() > 0 and columns[c].optional:
+            shown.remove(c)
+    lines = []
+    for row in cells:
+        texts = [shorten(row[c], widths[c]) for c in shown]
+        padded = [
+            text.rjust(widths[c]) if columns[c].right else text.ljust(widths[c])
+            for c, text in zip(shown, texts)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+class Progress:
+    """One moving line on a terminal; elsewhere a plain line every few seconds."""
+
+    PLAIN_INTERVAL = 5.0  # seconds
+
+    def __init__(self, title: str):
+        self.title = title
+        self.start = self.last_plain = time.monotonic()
+
+    def update(self, text: str) -> None:
+        if is_terminal():
+            print("\r\033[K" + shorten(f"{self.title}  {text}", width() - 1), end="", flush=True)
+        elif time.monotonic() - self.last_plain >= self.PLAIN_INTERVAL:
+            self.last_plain = time.monotonic()
+            say(f"{self.title}  {text}")
+
+    def finish(self, text: str = "") -> None:
+        """Clears the moving line; says `text` and how long it all took."""
+        if is_terminal():
+            print("\r\033[K", end="", flush=True)
+        if text:
+            say(f"{text}  ({time.monotonic() - self.start:.1f} s)")

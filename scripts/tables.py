@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Writes the tables of the READMEs from the committed results, so that no figure is typed by hand.
+
+    <!-- table: dot -->      the versions of dot, from results/<device>/dot.json
+    <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
+    <!-- end table -->
+
+What stands between such a line and the next `<!-- end table -->` is replaced. With --check nothing
+is written: exit code 1 says that a README differs from the results or that results are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from course_lib import results, terminal
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
+OPENING = re.compile(r"^<!-- table: \S+ -->$", re.MULTILINE)
+PAGE_WIDTH = 100
+
+Reports = dict[str, dict[str, dict]]  # device folder → program → report
+
+
+def load_results(folder: Path) -> Reports:
+    """Every results/<device>/<program>.json. Raises ValueError for one that cannot be shown."""
+    reports: Reports = {}
+    for path in sorted(folder.glob("*/*.json")):
+        report = results.load(path)
+        if report["quick"]:
+            raise ValueError(f"{path}: made with --quick, which gives no times worth showing")
+        if report["program"] != path.stem:
+            raise ValueError(f"{path}: holds the results of {report['program']}")
+        reports.setdefault(path.parent.name, {})[path.stem] = report
+    return reports
+
+
+def markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def version_table(table: dict) -> list[str]:
+    """One table of a program: its versions and peers with time, rate, shares and error."""
+    peers = sorted({peer for row in table["rows"] for peer in row["of_peer"]})
+    header = ["version", "time", "rate", "of limit", *(f"of {peer}" for peer in peers),
+              "max error", "verdict"]  # fmt: skip
+    lines = [
+        f"**{table['problem']}**" + (f", {table['sampled']}" if table["sampled"] else ""),
+        "",
+        markdown_row(header),
+        "|:--|" + "--:|" * (len(header) - 2) + ":--|",
+    ]
+    for row in table["rows"]:
+        limit = results.format_share(row["of_limit"])
+        verdict = row["skipped"] if row["status"] == "skipped" else row["status"]
+        cells = [
+            row["name"],
+            results.format_ms(row["ms"]),
+            results.format_rate(row["rate"], row["rate_unit"]),
+            f"{limit} ({row['limit']})" if row["of_limit"] else limit,
+            *(results.format_share(row["of_peer"].get(peer)) for peer in peers),
+            results.format_error(row),
+            verdict + (f", {row['note']}" if row["note"] else ""),
+        ]
+        lines.append(markdown_row(cells))
+    return [*lines, ""]
+
+
+def fact_table(facts: list[dict]) -> list[str]:
+    lines = [markdown_row(["measured", "value"]), "|:--|--:|"]
+    for fact in facts:
+        value = results.format_value(fact["value"])
+        lines.append(markdown_row([fact["name"], f"{value} {fact['unit']}".strip()]))
+    return [*lines, ""]
+
+
+def origin(report: dict) -> str:
+    """The line under a table: where, with what and when it was measured, and what the limits are."""
+    limits = report["limits"]
+    shown = [
+        f"{results.format_rate(limits[key], unit)} {name}"
+        for key, unit, name in (
+            ("copy_bytes_per_s", "B/s", "copy"),
+            ("read_bytes_per_s", "B/s", "read"),
+            ("fma_operations_per_s", "operations/s", "fp32"),
+        )
+        if limits[key]
+    ]
+    line = results.device_line(report)
+    return f"*{line}" + (f"; measured limits: {', '.join(shown)}" if shown else "") + "*"
+
+
+def program_block(program: str, reports: Reports) -> str:
+    """The tables of one program, device after device. Raises ValueError where there are none."""
+    lines = []
+    for programs in reports.values():
+        report = programs.get(program)
+        if report is None:
+            continue
+        for table in report["tables"]:
+            lines += version_table(table)
+        if report["facts"]:
+            lines += fact_table(report["facts"])
+        lines += [origin(report), ""]
+    if not lines:
+        raise ValueError(
+            f"no results/<device>/{program}.json: make it with "
+            f"`scripts/course run {program} --json-dir results/<device>`"
+        )
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def summary_block(reports: Reports) -> str:
+    """The last table of `scripts/course run`, device after device, as it looks in a terminal."""
+    lines = []
+    for programs in reports.values():
+        ordered = sorted(
+            programs.values(), key=lambda report: [int(part) for part in report["step"].split(".")]
+        )
+        rows = [
+            results.summary_row(
+                results.Outcome(report["step"], report["program"], int(has_failed(report)), report)
+            )
+            for report in ordered
+        ]
+        newest = max(ordered, key=lambda report: report["date"])
+        table = terminal.format_table(results.SUMMARY, rows, PAGE_WIDTH)
+        lines += ["```text", *table, "```", f"*{results.device_line(newest)}*", ""]
+    if not lines:
+        raise ValueError("no results/<device>/*.json: make them with `scripts/course run --json-dir`")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def has_failed(report: dict) -> bool:
+    return any(row["status"] == "FAIL" for table in report["tables"] for row in table["rows"])
+
+
+def rewrite(text: str, reports: Reports) -> tuple[str, list[str]]:
+    """The README with its tables filled in, and what could not be filled in (left as it was)."""
+    problems = []
+    if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
+        problems.append("a `<!-- table: ... -->` has no `<!-- end table -->`")
+        return text, problems
+
+    def fill(match: re.Match) -> str:
+        name = match[1]
+        try:
+            block = summary_block(reports) if name == "summary" else program_block(name, reports)
+        except ValueError as error:
+            problems.append(str(error))
+            return match[0]
+        return f"<!-- table: {name} -->\n\n{block}\n<!-- end table -->"
+
+    return BLOCK.sub(fill, text), problems
+
+
+def first_difference(old: str, new: str) -> str:
+    pairs = zip([*old.splitlines(), ""], [*new.splitlines(), ""])
+    for number, (before, after) in enumerate(pairs, 1):
+        if before != after:
+            return f"line {number} reads '{before}' and should read '{after}'"
+    return "the ends differ"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a difference")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    options = parser.parse_args(arguments)
+    try:
+        reports = load_results(options.root / "results")
+    except ValueError as error:
+        print(f"tables: {error}", file=sys.stderr)
+        return 1
+    failed = False
+    for path in [options.root / "README.md", *sorted(options.root.glob("stage*/*/README.md"))]:
+        if not path.is_file():
+            continue
+        old = path.read_text(encoding="utf-8")
+        new, problems = rewrite(old, reports)
+        name = path.relative_to(options.root)
+        if options.check and new != old:
+            problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
+        elif new != old:
+            path.write_text(new, encoding="utf-8")
+            print(f"{name}: tables written")
+        for problem in problems:
+            print(f"{name}: {problem}", file=sys.stderr)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

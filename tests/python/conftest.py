@@ -1,0 +1,174 @@
+"""What the tests of the scripts share: a small repository, and a PATH of stand-ins.
+
+No test installs, builds or downloads anything: apt-get, cmake, ctest and the rest are shell scripts
+in a temporary folder that write down how they were called.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+README = """# A course
+
+| step | program | what it shows | state |
+|---|---|---|---|
+| 0.1 | [`hello_gpu`](stage0_infra/01_hello_gpu/) | threads introduce themselves | ready |
+| 1.1 | [`vector_add`](stage1_vector/01_vector_add/) | adding vectors | ready |
+| 1.2 | [`axpy`](stage1_vector/02_axpy/) | y = a x + y | ready |
+| 2.3 | `gemm` | multiplying matrices | planned |
+"""
+
+ROW = {
+    "name": "naive", "lesson": "one thread per element", "peer": False, "status": "ok",
+    "skipped": "", "ms": 2.0, "ms_p10": 1.9, "ms_p90": 2.2, "rate": 1.5e12, "rate_unit": "B/s",
+    "of_limit": 0.4, "limit": "copy", "of_peer": {"cuBLAS": 0.41}, "max_error": 0.0, "bound": 1e-7,
+    "index": 0, "compared": 1000, "failed": 0, "unwritten": 0, "note": "",
+}  # fmt: skip
+REPORT = {
+    "schema": 1, "step": "1.1", "program": "vector_add", "summary": "c = a + b",
+    "date": "2030-01-02T03:04:05Z", "quick": False, "seed": 1,
+    "device": {"name": "Example GPU", "backend": "cuda", "toolkit": "13.0", "wave_size": 32,
+               "multiprocessors": 132},
+    "limits": {"copy_bytes_per_s": 4.2e12, "read_bytes_per_s": 4.4e12, "fma_operations_per_s": 6e13},
+    "tables": [{
+        "problem": "n=2^28 float32", "sampled": "", "reference_ms": None,
+        "rows": [
+            {**ROW, "name": "cuBLAS", "peer": True, "of_peer": {}, "ms": 0.82, "of_limit": 0.97},
+            ROW,
+            {**ROW, "name": "vectorised", "ms": 0.8, "rate": 4.1e12, "of_limit": 0.98,
+             "of_peer": {"cuBLAS": 1.02}, "max_error": 3e-8},
+            {**ROW, "name": "wgmma", "status": "skipped", "skipped": "needs sm_90", "ms": None,
+             "ms_p10": None, "ms_p90": None, "rate": None, "of_limit": None, "of_peer": {},
+             "max_error": None, "bound": None, "compared": 0},
+        ],
+    }],
+    "facts": [{"name": "launch overhead", "value": 3.1, "unit": "us"}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def report() -> dict:
+    """A valid report that a test may change."""
+    return copy.deepcopy(REPORT)
+
+
+class Machine:
+    """A repository with three steps in a folder with spaces, and a PATH that holds only stand-ins.
+
+    calls() are the command lines that the stand-ins were called with, in order.
+    """
+
+    CMAKE = """
+case "$1" in
+  --version) echo "cmake version ${FAKE_CMAKE:-3.25.1}" ;;
+  --preset) mkdir -p "$4" && touch "$4/build.ninja"
+            echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" > "$4/CMakeCache.txt" ;;
+  --build) if [ -n "$FAKE_BUILD_ERROR" ]; then
+             echo "FAILED: vector_add.hip.o"; echo "$FAKE_BUILD_ERROR"; exit 1
+           fi
+           for step in stage0_infra/hello_gpu stage1_vector/vector_add stage1_vector/axpy; do
+             mkdir -p "$2/${step%/*}" && cp "$FAKES/program" "$2/$step"
+           done
+           echo "[1/2] Building HIP object vector_add.hip.o"; echo "[2/2] Linking vector_add" ;;
+esac
+"""
+    # The program answers --list, and otherwise writes its report to where --json ($2) says.
+    PROGRAM = """
+if [ "$1" = --list ]; then echo "naive       one thread per element"; exit 0; fi
+echo "${0##*/} prints its table"
+if [ -n "$FAKE_SLEEP" ]; then exec sleep 60; fi
+if [ "${0##*/}" = "$FAKE_FAILING" ]; then exit "${FAKE_CODE:-1}"; fi
+cp "$FAKES/report.json" "$2"
+"""
+    PYTHON = """
+case "$*" in
+  *"pip install"*) if [ -n "$FAKE_PIP_ERROR" ]; then echo "$FAKE_PIP_ERROR"; exit 1; fi ;;
+esac
+"""
+
+    def __init__(self, folder: Path):
+        self.root = folder / "a course"
+        self.fakes = folder / "fakes"
+        self.log = folder / "calls"
+        self.variables: dict[str, str] = {}
+        self.fakes.mkdir(parents=True)
+        for tool in ("sh", "mkdir", "touch", "cp", "sleep", "env", "true"):
+            (self.fakes / tool).symlink_to(shutil.which(tool))
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=ignore)
+        (self.root / "README.md").write_text(README, encoding="utf-8")
+        for step in ("stage0_infra/01_hello_gpu", "stage1_vector/01_vector_add",
+                     "stage1_vector/02_axpy"):  # fmt: skip
+            name = step.split("/")[1][3:]
+            (self.root / step).mkdir(parents=True)
+            for file in (f"{name}.h", f"{name}.hip", f"{name}_test.hip"):
+                (self.root / step / file).touch()
+        (self.root / "scripts" / "packages.txt").write_text(
+            "base: cmake ninja-build\ncpu: libboost-context-dev\nhip: hipcc\n", encoding="utf-8"
+        )
+        (self.fakes / "report.json").write_text(json.dumps(REPORT), encoding="utf-8")
+        self.fake("cmake", self.CMAKE)
+        self.fake("program", self.PROGRAM)
+        self.fake("ctest", 'echo "100% tests passed"; exit "${FAKE_CTEST:-0}"')
+        self.fake("ninja", "")
+        self.fake("c++", "")
+        self.fake("sudo", 'while [ "$1" = -n ]; do shift; done; exec "$@"')
+        self.installed("cmake", "ninja-build", "libboost-context-dev")
+        self.fake_apt("")
+
+    def fake(self, name: str, body: str, folder: Path | None = None) -> Path:
+        path = (folder or self.fakes) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{self.log}"\n{body}\n', encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def installed(self, *names: str) -> None:
+        """What dpkg-query calls installed; apt-get's stand-in is not needed for more."""
+        self.fake("dpkg-query", "\n".join(f"echo '{name} installed'" for name in names) + "\nexit 1")
+
+    def fake_apt(self, error: str) -> None:
+        """An apt-get that installs with success, or says `error` and fails."""
+        install = f"echo \"{error}\"; exit 100" if error else "exit 0"
+        self.fake("apt-get", f'case "$*" in *install*) {install} ;; esac')
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            (self.fakes / name).unlink()
+
+    def fake_venv(self) -> Path:
+        """A .venv whose Python only writes down what it is asked to do."""
+        return self.fake("python3", self.PYTHON, self.root / ".venv" / "bin")
+
+    def environment(self) -> dict[str, str]:
+        return {"PATH": str(self.fakes), "FAKES": str(self.fakes), "HOME": str(self.root.parent),
+                "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **self.variables}  # fmt: skip
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, str(self.root / "scripts" / "course"), *arguments]
+
+    def course(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(*arguments), env=self.environment(), cwd=cwd or self.root, text=True,
+            capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
+        )  # fmt: skip
+
+    def calls(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    for variable in ("COURSE_BUILD_DIR", "COURSE_DATA", "NO_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
+    return Machine(tmp_path)

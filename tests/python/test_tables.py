@@ -1,0 +1,157 @@
+"""scripts/tables.py and the reports it reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tables
+from conftest import ROOT
+from course_lib import results
+
+
+@pytest.fixture
+def repository(tmp_path: Path, report: dict) -> Path:
+    """A repository with one result, and two READMEs whose tables are empty."""
+    (tmp_path / "results" / "example").mkdir(parents=True)
+    save(tmp_path, report)
+    step = tmp_path / "stage1_vector" / "01_vector_add"
+    step.mkdir(parents=True)
+    (step / "README.md").write_text(
+        "# vector_add\n\n<!-- table: vector_add -->\n<!-- end table -->\n\nThe end.\n"
+    )
+    (tmp_path / "README.md").write_text(
+        "# Course\n\n<!-- table: summary -->\n<!-- end table -->\n"
+    )
+    return tmp_path
+
+
+def save(repository: Path, report: dict) -> None:
+    path = repository / "results" / "example" / "vector_add.json"
+    path.write_text(json.dumps(report))
+
+
+def run(repository: Path, *arguments: str) -> int:
+    return tables.main(["--root", str(repository), *arguments])
+
+
+def test_tables_are_written_once_and_then_agree(repository: Path):
+    assert run(repository, "--check") == 1
+    assert run(repository) == 0
+    assert run(repository, "--check") == 0
+    text = (repository / "stage1_vector" / "01_vector_add" / "README.md").read_text()
+    assert "| naive | 2.00 ms | 1.50 TB/s | 40% (copy) | 41% | 0 | ok |" in text
+    assert "| wgmma | - | - | - | - | - | needs sm_90 |" in text
+    assert "| launch overhead | 3.1 us |" in text
+    assert "*Example GPU, cuda 13.0, 2030-01-02; measured limits: 4.20 TB/s copy" in text
+    assert text.startswith("# vector_add\n\n<!--") and text.endswith("-->\n\nThe end.\n")
+    summary = (repository / "README.md").read_text()
+    assert "1.1   vector_add  vectorised    800 us  4.10 TB/s       98%" in summary
+    assert "*Example GPU, cuda 13.0, 2030-01-02*" in summary
+
+
+def test_check_fails_on_a_changed_figure(repository: Path, capsys):
+    assert run(repository) == 0
+    readme = repository / "stage1_vector" / "01_vector_add" / "README.md"
+    readme.write_text(readme.read_text().replace("1.50 TB/s", "1.60 TB/s"))
+    capsys.readouterr()
+    assert run(repository, "--check") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("stage1_vector/01_vector_add/README.md: line ")
+    assert "1.60 TB/s" in errors and "run `scripts/tables.py`" in errors
+    assert "1.60 TB/s" in readme.read_text()  # --check writes nothing
+
+
+def test_missing_results_fail_and_leave_the_readme(repository: Path, capsys):
+    assert run(repository) == 0
+    readme = repository / "stage1_vector" / "01_vector_add" / "README.md"
+    before = readme.read_text()
+    (repository / "results" / "example" / "vector_add.json").unlink()
+    for arguments in ((), ("--check",)):
+        assert run(repository, *arguments) == 1
+        assert "no results/<device>/vector_add.json: make it with" in capsys.readouterr().err
+    assert readme.read_text() == before
+
+
+def test_an_open_marker_is_an_error(repository: Path, capsys):
+    (repository / "README.md").write_text("<!-- table: summary -->\nand on\n")
+    assert run(repository) == 1
+    assert "has no `<!-- end table -->`" in capsys.readouterr().err
+
+
+def test_quick_results_are_not_shown(repository: Path, report: dict, capsys):
+    save(repository, {**report, "quick": True})
+    assert run(repository) == 1
+    assert "made with --quick" in capsys.readouterr().err
+
+
+def test_a_failed_version_is_shown_as_failed(repository: Path, report: dict):
+    report["tables"][0]["rows"][1].update(status="FAIL", max_error=None, ms=None, rate=None)
+    save(repository, report)
+    assert run(repository) == 0
+    text = (repository / "stage1_vector" / "01_vector_add" / "README.md").read_text()
+    assert "| naive | - | - | 40% (copy) | 41% | NaN | FAIL |" in text
+    summary = (repository / "README.md").read_text().splitlines()
+    assert next(line for line in summary if "vector_add" in line).endswith("FAIL")
+
+
+def test_every_device_has_its_table(repository: Path, report: dict):
+    report["device"].update(name="Another", backend="cpu")
+    other = repository / "results" / "another"
+    other.mkdir()
+    (other / "vector_add.json").write_text(json.dumps(report))
+    assert run(repository) == 0
+    text = (repository / "README.md").read_text()
+    assert text.index("*Another, CPU backend,") < text.index("*Example GPU, cuda 13.0,")
+
+
+# ---- Reports -----------------------------------------------------------------------------------
+
+
+def test_a_report_is_valid(report: dict):
+    results.validate(report)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r.update(schema=2), "schema 2 is not known"),
+        (lambda r: r.pop("device"), "the report has no 'device'"),
+        (lambda r: r["device"].update(wave_size="32"), "device: 'wave_size' cannot be \"32\""),
+        (lambda r: r.update(quick=0), "'quick' cannot be 0"),
+        (lambda r: r.update(seed=True), "'seed' cannot be true"),
+        (lambda r: r["tables"][0].pop("rows"), "tables[0] has no 'rows'"),
+        (lambda r: r["tables"][0]["rows"][1].update(ms="fast"), "'ms' cannot be \"fast\""),
+        (lambda r: r["tables"][0]["rows"][1].update(status="OK"), "status 'OK' is not"),
+        (lambda r: r["tables"][0]["rows"][1].update(rate_unit="GB/s"), "rate_unit 'GB/s'"),
+        (lambda r: r["tables"][0]["rows"][1].update(of_peer={"x": None}), "of_peer['x']"),
+        (lambda r: r["facts"].append({"name": "x", "value": 1}), "facts[1] has no 'unit'"),
+    ],
+)
+def test_an_invalid_report_is_refused_by_name(report: dict, change, words: str):
+    change(report)
+    with pytest.raises(ValueError) as caught:
+        results.validate(report)
+    assert words in str(caught.value)
+
+
+def test_a_broken_file_is_named(tmp_path: Path):
+    path = tmp_path / "dot.json"
+    path.write_text('{"schema": 1')
+    with pytest.raises(ValueError, match="dot.json: "):
+        results.load(path)
+
+
+def test_the_committed_results_are_valid():
+    for path in ROOT.glob("results/*/*.json"):
+        assert results.load(path)["quick"] is False
+
+
+def test_figures_read_as_the_programs_print_them():
+    assert [results.format_ms(ms) for ms in (None, 0.0031, 0.25, 19.94, 1234)] == [
+        "-", "3.10 us", "250 us", "19.9 ms", "1.23 s"]  # fmt: skip
+    assert results.format_rate(6.9e12, "operations/s") == "6.90 TFLOP/s"
+    assert results.format_rate(4.2e9, "B/s") == "4.20 GB/s"
+    assert [results.format_share(s) for s in (None, 0.0001, 0.042, 0.95, 1.02)] == [
+        "-", "<0.1%", "4.2%", "95%", "102%"]  # fmt: skip
