@@ -1,7 +1,7 @@
 # The libraries behind common/*.cpp, the tests and the CPU backend. Each is taken from the first of
-#   1. -DCOURSE_EXTRA_INCLUDE=DIR   a folder of headers (fmt, CLI, nlohmann, catch2) for machines
+#   1. find_package                 what the distribution or CMAKE_PREFIX_PATH provides;
+#   2. -DCOURSE_EXTRA_INCLUDE=DIR   a folder of headers (fmt, CLI, nlohmann, catch2) for machines
 #                                   that have neither the packages nor a network;
-#   2. find_package                 what the distribution or CMAKE_PREFIX_PATH provides;
 #   3. FetchContent                 a release archive, downloaded once per build folder and checked.
 
 include(FetchContent)
@@ -13,19 +13,19 @@ set(COURSE_EXTRA_INCLUDE "" CACHE PATH "A folder with header-only copies of fmt,
 #                  [HEADER path/in/extra/include.h] [DEFINITIONS d...] [COMPONENTS c...])
 function(course_library package)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;HEADER;PACKAGE;URL;SHA256" "DEFINITIONS;COMPONENTS")
-  if(COURSE_EXTRA_INCLUDE AND arg_HEADER AND EXISTS "${COURSE_EXTRA_INCLUDE}/${arg_HEADER}")
-    add_library(${arg_TARGET} INTERFACE IMPORTED)
-    target_include_directories(${arg_TARGET} INTERFACE "${COURSE_EXTRA_INCLUDE}")
-    target_compile_definitions(${arg_TARGET} INTERFACE ${arg_DEFINITIONS})
-    return()
-  endif()
-
   set(components "")
   if(arg_COMPONENTS)
     set(components COMPONENTS ${arg_COMPONENTS})
   endif()
   find_package(${package} QUIET ${components})
   if(TARGET ${arg_TARGET})
+    return()
+  endif()
+
+  if(COURSE_EXTRA_INCLUDE AND arg_HEADER AND EXISTS "${COURSE_EXTRA_INCLUDE}/${arg_HEADER}")
+    add_library(${arg_TARGET} INTERFACE IMPORTED)
+    target_include_directories(${arg_TARGET} INTERFACE "${COURSE_EXTRA_INCLUDE}")
+    target_compile_definitions(${arg_TARGET} INTERFACE ${arg_DEFINITIONS})
     return()
   endif()
 
@@ -77,21 +77,12 @@ course_library(Catch2
   SHA256 18b3f70ac80fccc340d8c6ff0f339b2ae64944782f8d2fca2bd705cf47cadb79)
 
 if(COURSE_BACKEND STREQUAL cpu)
-  if(POLICY CMP0167)
-    cmake_policy(SET CMP0167 NEW)  # Boost's own package description, not CMake's old module
-  endif()
   find_package(Threads REQUIRED)
   course_library(Boost
     COMPONENTS context
     TARGET Boost::context PACKAGE libboost-context-dev
     URL https://github.com/boostorg/boost/releases/download/boost-1.84.0/boost-1.84.0.tar.xz
     SHA256 2e64e5d79a738d0fa6fb546c6e5c2bd28f88d268a2a080546f74e5ff98f29d0e)
-  if(NOT COURSE_SANITIZE MATCHES thread)  # ThreadSanitizer does not know OpenMP's locks
-    find_package(OpenMP QUIET COMPONENTS CXX)
-    if(NOT OpenMP_CXX_FOUND)
-      course_error("${CMAKE_CXX_COMPILER_ID} finds no OpenMP: apt install g++, or libomp-dev for clang.")
-    endif()
-  endif()
 endif()
 
 # NumPy makes the references that the tests tagged [numpy] read. The project's own environment, .venv,

@@ -8,9 +8,10 @@
 // The two sides of a ratio are run in turns, so that a machine that changes its pace changes both.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <thread>
 #include <vector>
 
+#include "common/cpu/internal.h"
 #include "common/gpu.h"
 #include "common/timer.h"
 
@@ -32,9 +33,21 @@ __global__ void add(float* c, const float* a, const float* b, size_t n) {
   if (i < n) c[i] = a[i] + b[i];
 }
 
+// Calls part(first, last) for an equal part of [0, n) on each host thread.
+template <class Part>
+void on_all_threads(size_t n, Part&& part) {
+  const size_t count = static_cast<size_t>(cpu::device().threads);
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < count; ++t)
+    threads.emplace_back([&, t] { part(n * t / count, n * (t + 1) / count); });
+  part(size_t{0}, n / count);
+  for (std::thread& thread : threads) thread.join();
+}
+
 void add_loop(float* c, const float* a, const float* b, size_t n) {
-#pragma omp parallel for
-  for (size_t i = 0; i < n; ++i) c[i] = a[i] + b[i];
+  on_all_threads(n, [=](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) c[i] = a[i] + b[i];
+  });
 }
 
 // C = A B, one element of C per thread.
@@ -48,20 +61,21 @@ __global__ void multiply(float* c, const float* a, const float* b, int n) {
 }
 
 void multiply_loop(float* c, const float* a, const float* b, int n) {
-#pragma omp parallel for
-  for (int row = 0; row < n; ++row)
-    for (int column = 0; column < n; ++column) {
-      float sum = 0;
-      for (int k = 0; k < n; ++k) sum += a[row * n + k] * b[k * n + column];
-      c[row * n + column] = sum;
-    }
+  on_all_threads(static_cast<size_t>(n), [=](size_t first, size_t last) {
+    for (int row = static_cast<int>(first); row < static_cast<int>(last); ++row)
+      for (int column = 0; column < n; ++column) {
+        float sum = 0;
+        for (int k = 0; k < n; ++k) sum += a[row * n + k] * b[k * n + column];
+        c[row * n + column] = sum;
+      }
+  });
 }
 
 __global__ void only_barriers(int count) {
   for (int i = 0; i < count; ++i) __syncthreads();
 }
 
-__global__ void nothing(int) {}
+__global__ void nothing() {}
 
 // Milliseconds of both, in turns.
 template <class A, class B>
@@ -121,7 +135,7 @@ int main() {
     std::snprintf(detail, sizeof detail, "per thread, blocks of %u", block);
     met &= print("barrier", time.median * 1e6 / (8.0 * block * kBarriers), "ns", 12, detail);
   }
-  const Timing time = time_gpu([&] { LAUNCH(nothing, 64, kBlock, 0, 0); });
+  const Timing time = time_gpu([&] { LAUNCH(nothing, 64, kBlock, 0); });
   met &= print("empty launch", time.median * 1e3, "us", 10, "64 blocks of 256");
 
   for (float* buffer : {a, b, c}) HIP_CHECK(hipFree(buffer));

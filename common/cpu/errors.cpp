@@ -1,9 +1,9 @@
 // Errors: what they are called, who gets to know of them, and what is told at exit.
 //
 // Three kinds. A call that fails returns its error. A launch returns nothing, so its error waits in
-// the host thread's "last error" until someone asks. A kernel that goes wrong while it runs has lost
-// the device: nobody can say what its memory holds, so from the next call that waits on, every call
-// returns that error until the device is reset.
+// the host thread's "last error" until someone asks. A kernel that goes wrong while it runs has
+// lost the device: nobody can say what its memory holds, so from the next call that waits on, every
+// call returns that error until the device is reset.
 #include <unistd.h>
 
 #include <atomic>
@@ -49,8 +49,7 @@ constexpr ErrorName kErrorNames[] = {
      "the operation cannot be performed in the present state"},
     {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
     {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
-    {hipErrorIllegalAddress, "hipErrorIllegalAddress",
-     "an illegal memory access was encountered"},
+    {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
     {hipErrorLaunchOutOfResources, "hipErrorLaunchOutOfResources",
      "too many resources requested for launch"},
     {hipErrorLaunchTimeOut, "hipErrorLaunchTimeOut", "the launch timed out and was terminated"},

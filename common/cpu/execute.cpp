@@ -14,6 +14,7 @@
 #include "common/cpu/fault.h"
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/internal.h"
+#include "common/cpu/pool.h"
 #include "common/cpu/sanitizers.h"
 
 namespace cpu {
@@ -38,8 +39,8 @@ struct Grid {
   const Launch& launch;
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-  size_t chunk = 1;   // blocks that a host thread takes at a time
-  size_t stride = 1;  // in random order block number i is (i * stride) mod blocks
+  size_t chunk = 1;                // blocks that a host thread takes at a time
+  size_t stride = 1;               // in random order block number i is (i * stride) mod blocks
   GridBarrier* barrier = nullptr;  // of a cooperative launch
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
@@ -53,21 +54,24 @@ struct Grid {
   }
 };
 
-// A kernel was interrupted. Which of the threads that shared its loop it was is found out by running
-// the block once more with each thread on its own; the device is lost anyway.
+// Runs a block once more, with each thread on a fiber of its own. True if it is interrupted again.
+bool is_interrupted_again(Grid& grid, BlockRunner& runner, uint3 block) {
+  if (sigsetjmp(runner.fault_jump, 0) != 0) return true;
+  runner.run(grid.launch, grid.body, block, nullptr, true);
+  return false;
+}
+
+// A kernel was interrupted. Which of the threads that shared its loop it was shows when the block
+// is run again; the device is lost anyway.
 void report_fault(Grid& grid, BlockRunner& runner) {
   grid.failed = true;
   std::string line = describe_fault(runner, runner.fault);
   const uint3 block = runner.block();
   const bool again = !runner.precise() && grid.barrier == nullptr;
   runner.abandon_fibers();
-  if (again) {
-    if (sigsetjmp(runner.fault_jump, 0) == 0) {
-      runner.run(grid.launch, grid.body, block, nullptr, true);
-    } else {
-      line = describe_fault(runner, runner.fault);
-      runner.abandon_fibers();
-    }
+  if (again && is_interrupted_again(grid, runner, block)) {
+    line = describe_fault(runner, runner.fault);
+    runner.abandon_fibers();
   }
   raise_fault(hipErrorIllegalAddress, line);
 }
@@ -91,10 +95,10 @@ void run_blocks(Grid& grid, size_t most) {
   }
 }
 
-// Every block on a host thread of its own: all at once for a cooperative launch, whose blocks wait for
-// one another; one after the other for ThreadSanitizer, to which a fresh thread's __shared__ variables
-// are fresh memory. Nothing that it knows of may order one block behind another, so the threads are
-// not joined but counted, where it does not look.
+// Every block on a host thread of its own: all at once for a cooperative launch, whose blocks wait
+// for one another; one after the other for ThreadSanitizer, to which a fresh thread's __shared__
+// variables are fresh memory. Nothing that it knows of may order one block behind another, so the
+// threads are not joined but counted, where it does not look.
 void run_on_own_threads(Grid& grid, bool all_at_once) {
   std::atomic<size_t> ended{0};
   const auto wait_for = [&](size_t count) {
@@ -104,6 +108,7 @@ void run_on_own_threads(Grid& grid, bool all_at_once) {
     std::thread([&] {
       run_blocks(grid, 1);
       if (grid.barrier != nullptr) grid.barrier->leave();
+      sanitizer::release(&launch_sync);
       ended.fetch_add(1, std::memory_order_release);
     }).detach();
     if (!all_at_once) wait_for(i + 1);
@@ -126,8 +131,12 @@ void run_on_team(Grid& grid) {
   const size_t team = std::min(static_cast<size_t>(device().threads), left);
   grid.chunk = std::clamp<size_t>(left / (team * 16), 1, 1024);
   if (team == 1) return run_blocks(grid, left);
-#pragma omp parallel num_threads(static_cast<int>(team))
-  run_blocks(grid, left);
+  pool().run(
+      [](void* argument) {
+        Grid& shared = *static_cast<Grid*>(argument);
+        run_blocks(shared, shared.blocks);
+      },
+      &grid);
 }
 
 void run_grid(const Launch& launch, const void* body) {
@@ -167,10 +176,10 @@ hipError_t refusal(const Launch& launch, std::string* why) {
                                             " bytes of shared memory; a block has 65536");
   if (launch.cooperative) {
     int per_multiprocessor = 0;
-    static_cast<void>(occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads),
-                                launch.shared_bytes));
-    const size_t resident = static_cast<size_t>(per_multiprocessor) *
-                            static_cast<size_t>(device().threads);
+    static_cast<void>(
+        occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads), launch.shared_bytes));
+    const size_t resident =
+        static_cast<size_t>(per_multiprocessor) * static_cast<size_t>(device().threads);
     if (size_t{launch.grid.x} * launch.grid.y * launch.grid.z > resident)
       return refuse(hipErrorCooperativeLaunchTooLarge,
                     "a cooperative grid of " + text_of(launch.grid) + " blocks; " +
@@ -232,5 +241,10 @@ const Order& order() {
 }
 
 int wave_size() { return device().wave; }
+
+Pool& pool() {
+  static Pool& started = *new Pool(device().threads - 1);
+  return started;
+}
 
 }  // namespace cpu

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -40,6 +41,8 @@ Fault fault_of(int signal, const siginfo_t* info, const void* context) {
   if (signal == SIGSEGV) {
     const auto error = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
     fault.access = (error & 2) != 0 ? Fault::write : Fault::read;
+    const auto stack = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP];
+    fault.near_stack = std::llabs(stack - reinterpret_cast<std::intptr_t>(fault.address)) < 65536;
   }
 #else
   static_cast<void>(context);
@@ -125,8 +128,8 @@ std::string describe_fault(const BlockRunner& runner, const Fault& fault) {
                      : fault.access == Fault::read ? "reads "
                                                    : "accesses ";
   if (fault.address == nullptr) return who + verb + "through a null pointer";
-  if (runner.is_stack_guard(fault.address))
-    return who + "needs more stack than the 256 KiB of a thread";
+  if (fault.near_stack || runner.is_stack_guard(fault.address))
+    return who + "needs more stack than a thread has (256 KiB where it waits at a barrier)";
   if (runner.is_shared_guard(fault.address))
     return who + verb + "outside the launch's dynamic shared memory";
   const std::string place = describe_address(fault.address);
@@ -147,7 +150,8 @@ struct Watched {
   double seconds = 0;
 };
 std::mutex watch_mutex;
-std::vector<Watched> watched;
+// Never destroyed: the watchdog's thread looks into it until the process is gone.
+std::vector<Watched>& watched = *new std::vector<Watched>;
 
 void watch(double limit) {
   constexpr double kTick = 0.25;

@@ -13,6 +13,7 @@ struct Fault {
   int signal = 0;
   void* address = nullptr;
   enum { unknown, read, write } access = unknown;
+  bool near_stack = false;  // close to the stack pointer: a frame that did not fit
 };
 
 // Makes faults inside kernels return to BlockRunner::fault_jump, on this and on all host threads.

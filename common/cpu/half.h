@@ -48,8 +48,8 @@ inline std::uint16_t float_to_half_bits_portable(float value) {
   if (rest >= 0x477FF000u)  // 65520, half a step above the largest: infinity
     return static_cast<std::uint16_t>(sign | 0x7C00u);
   if (rest < 0x38800000u) {
-    // Below 2^-14 a half counts steps of 2^-24. A float just above 0.5 counts the same steps with its
-    // last bit, so the addition rounds for us.
+    // Below 2^-14 a half counts steps of 2^-24. A float just above 0.5 counts the same steps with
+    // its last bit, so the addition rounds for us.
     const float steps = bit_cast<float>(rest) + 0.5f;
     return static_cast<std::uint16_t>(sign | (bit_cast<std::uint32_t>(steps) - 0x3F000000u));
   }
@@ -87,8 +87,8 @@ inline std::uint16_t float_to_bfloat16_bits(float value) {
 
 // ---- One rounding for two operations ----------------------------------------------------------
 
-// Rounding to odd: of the two neighbours of an inexact value the one whose last bit is set. It never
-// makes a tie and never hides one, so rounding on to fewer bits then rounds the exact value.
+// Rounding to odd: of the two neighbours of an inexact value the one whose last bit is set. It
+// never makes a tie and never hides one, so rounding on to fewer bits then rounds the exact value.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;

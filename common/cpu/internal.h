@@ -40,22 +40,31 @@ void forget_errors();
 // ---- Memory (memory.cpp) ----------------------------------------------------------------------
 
 enum class PointerKind { device, pinned, freed, host, null };
-// A live buffer and the guard pages around it are device or pinned, a remembered freed one is freed;
-// everything else that is not null is host.
+// A live buffer and the guard pages around it are device or pinned, a remembered freed one is
+// freed; everything else that is not null is host.
 PointerKind pointer_kind(const void* pointer);
 // Where an address lies among the device's buffers, e.g. "4 bytes past the end of the 4096-byte
 // buffer allocated at file:line". Empty if it is nowhere near one.
 std::string describe_address(const void* address);
+// May `function` use [pointer, pointer + bytes), in that place, as its `role`? Else false, and *why
+// in one line.
+enum class Place { host, device, either };
+bool check_range(const std::string& function, const char* role, const void* pointer, size_t bytes,
+                 Place place, std::string* why);
 // False if a redzone was written since the last call; *what says which. Looks at up to 64 buffers
 // per call, in turn.
 bool check_redzones(std::string* what);
 // With HIP_CPU_STRICT=1 device memory is unreadable except between these two. They nest.
 void open_device_memory();
 void close_device_memory();
+std::string count_bytes(size_t bytes);  // "1 byte", "2 bytes"
 // Frees every buffer: what hipDeviceReset() does to the memory.
 void free_all_memory();
-// Lines about buffers of this process that nobody freed: at most `most`, the last one counts the rest.
+// Lines about this process's buffers that nobody freed: at most `most`, the last counts the rest.
 std::vector<std::string> describe_leaks(size_t most);
+
+// On as many threads as the size is worth (copy.cpp).
+void fill_bytes(void* to, int value, size_t bytes);
 
 // ---- Streams and graphs (stream.cpp) ----------------------------------------------------------
 
@@ -74,8 +83,8 @@ void destroy_all_handles();
 // The limits are those of real devices, so that what runs here runs there.
 struct Device {
   std::string name;
-  int wave = 32;    // HIP_CPU_WAVE
-  int threads = 1;  // host threads = multiprocessors
+  int wave = 32;        // HIP_CPU_WAVE
+  int threads = 1;      // host threads = multiprocessors
   bool strict = false;  // HIP_CPU_STRICT
   static constexpr int kMaxThreadsPerBlock = 1024;
   static constexpr int kMaxBlockDim[3] = {1024, 1024, 64};

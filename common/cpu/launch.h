@@ -1,10 +1,10 @@
 // How a kernel runs on host threads: the part that must be compiled together with the kernel.
 //
-// The threads of a block run as a plain loop into which the compiler inlines the kernel, so a kernel
-// without barriers is an ordinary, vectorised loop. A GPU thread that has to wait (at a barrier, in a
-// wave operation) keeps the stack that it is on, and the loop goes on with the next thread on another
-// stack, a fiber. Which fiber runs next is decided in block.cpp; blocks are spread over the host's
-// threads in execute.cpp.
+// The threads of a block run as a plain loop into which the compiler inlines the kernel, so a
+// kernel without barriers is an ordinary, vectorised loop. A GPU thread that has to wait (at a
+// barrier, in a wave operation) keeps the stack that it is on, and the loop goes on with the next
+// thread on another stack, a fiber. Which fiber runs next is decided in block.cpp; blocks are
+// spread over the host's threads in execute.cpp.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -17,6 +17,14 @@
 
 #if defined(COURSE_SANITIZE_ADDRESS) || defined(COURSE_SANITIZE_THREAD)  // set by the presets
 #define CPU_SANITIZED_FIBERS 1
+#endif
+
+// The built-in variables are set for each thread in turn, which ThreadSanitizer, to which every GPU
+// thread is a thread of its own, would take for a race: it must not see who sets them.
+#if defined(COURSE_SANITIZE_THREAD)
+#define CPU_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+#else
+#define CPU_UNSEEN
 #endif
 
 // The built-in variables. Internal linkage and an address that nobody takes let the compiler keep
@@ -51,7 +59,8 @@ struct Launch {
 
 // Runs threads [first, last) of one block, numbered x fastest, up to the first that has to wait.
 template <class Body>
-Range run_threads(const void* body, const Position& position, unsigned first, unsigned last) {
+CPU_UNSEEN Range run_threads(const void* body, const Position& position, unsigned first,
+                             unsigned last) {
   const Body kernel = *static_cast<const Body*>(body);  // a copy that no kernel can alias
   const uint3 size = position.block_dim, block = position.block;
   // Promises that let the compiler see that a global index does not wrap.
@@ -76,8 +85,8 @@ Range run_threads(const void* body, const Position& position, unsigned first, un
   }
 }
 
-// The rest of a launch, in execute.cpp. Checks it as a device would, and that the pointers among the
-// kernel's arguments are the device's. A refusal is left for hipGetLastError, as HIP leaves it.
+// The rest of a launch, in execute.cpp. Checks it as a device would, and that the pointers among
+// the kernel's arguments are the device's. A refusal is left for hipGetLastError, as HIP leaves it.
 bool check_launch(const Launch& launch, const void* const* pointers, int count);
 // Runs the kernel to its end. What goes wrong inside is reported by the next call that waits.
 void execute(const Launch& launch, const void* body);
@@ -137,22 +146,27 @@ struct Switch {
 #if defined(CPU_SANITIZED_FIBERS)
 void jump(const Switch& next);  // tells the sanitizer that the stack changes
 #else
-// The jump stands in the kernel itself, so that the processor learns where each waiting place leads.
+// The jump stands in the kernel itself, so that the processor learns where each waiting place
+// leads.
 __attribute__((always_inline)) inline void jump(const Switch& next) {
   const auto came_from = boost::context::detail::jump_fcontext(next.to, next.from);
   *static_cast<Context*>(came_from.data) = came_from.fctx;
 }
 #endif
 
-extern __thread bool block_aborted;   // the block can't go on: its threads unwind
+extern __thread bool block_aborted;  // the block can't go on: its threads unwind
 [[noreturn]] void throw_aborted();
+
+CPU_UNSEEN static inline void go_on_as(uint3 self) {
+  threadIdx = self;
+  has_waited = true;
+}
 
 // Waits, if `next` says so, and puts the built-in variables back as this thread knew them.
 __attribute__((always_inline)) static inline void wait(const Switch& next, uint3 self) {
   if (next.to != nullptr) {
     jump(next);
-    threadIdx = self;
-    has_waited = true;
+    go_on_as(self);
   }
   if (__builtin_expect(block_aborted, false)) throw_aborted();
 }

@@ -1,27 +1,26 @@
-// Device memory on the CPU backend: allocating, freeing, copying, and catching what a GPU lets pass.
+// Device memory on the CPU backend: allocating, freeing, and catching what a GPU lets pass.
 //
-// Every buffer has a mapping of its own, laid out so that the first byte behind it that a kernel can
-// name is the last one, or nearly, that it can touch:
+// Every buffer has a mapping of its own:
 //
 //   | guard pages | pad ... redzone | the buffer | slack | guard pages |
 //     no access     known pattern     0xFF bytes   0..15   no access
 //
-// The buffer ends at most 15 bytes before a guard page, because it must begin at a multiple of 16:
-// touching a guard page faults at once, and what is written to the pad or the slack is found after
-// the launch. Fresh bytes are 0xFF: a float that nobody wrote is NaN. A freed buffer gives its memory
-// back, but its addresses stay reserved and inaccessible until many others have been freed, so a
-// pointer that outlived its buffer faults too and the fault can be explained.
+// The buffer ends at a guard page, or at most 15 bytes before it because it must begin at a
+// multiple of 16: an access behind it faults at once, and what is written to the pad or the slack
+// is found after the launch. Fresh bytes are 0xFF: a float that nobody wrote is NaN. A freed buffer
+// gives its memory back, but its addresses stay reserved and inaccessible until many others have
+// been freed, so a pointer that outlived its buffer faults too and the fault can be explained.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "common/cpu/internal.h"
@@ -65,13 +64,15 @@ size_t page() {
   return bytes;
 }
 
-size_t round_up(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+size_t round_up(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
 
 struct Buffer {
   PointerKind kind = PointerKind::device;
   char* data = nullptr;
   size_t bytes = 0;
-  char* pages = nullptr;   // the accessible pages: pad, data, slack
+  char* pages = nullptr;  // the accessible pages: pad, data, slack
   size_t page_bytes = 0;
   size_t guard_bytes = 0;  // on either side
   const char* file = "";
@@ -127,10 +128,6 @@ std::string name_of(const Buffer& buffer) {
          buffer.file + ":" + std::to_string(buffer.line);
 }
 
-std::string count_bytes(std::uintptr_t n) {
-  return std::to_string(n) + (n == 1 ? " byte" : " bytes");
-}
-
 std::string place_in(const Buffer& buffer, const void* p) {
   const std::uintptr_t at = address_of(p), begin = address_of(buffer.data),
                        end = address_of(buffer.data_end());
@@ -144,25 +141,6 @@ std::string hex(const void* p) {
   char text[32];
   std::snprintf(text, sizeof text, "%p", p);
   return text;
-}
-
-// Runs work(first, last) over [0, bytes), on all threads where that pays for starting them.
-template <class Work>
-void in_parallel(size_t bytes, Work work) {
-  constexpr size_t kWorthAThread = size_t{16} << 20;
-  const size_t threads = std::min<size_t>(static_cast<size_t>(device().threads),
-                                          std::max<size_t>(1, bytes / kWorthAThread));
-  const size_t share = round_up(bytes / threads + 1, page());
-  std::vector<std::thread> helpers;
-  for (size_t t = 1; t < threads; ++t)
-    helpers.emplace_back(
-        [=] { work(std::min(bytes, t * share), std::min(bytes, (t + 1) * share)); });
-  work(size_t{0}, std::min(bytes, share));
-  for (std::thread& helper : helpers) helper.join();
-}
-
-void fill(char* to, int value, size_t bytes) {
-  in_parallel(bytes, [=](size_t first, size_t last) { std::memset(to + first, value, last - first); });
 }
 
 // ---- Allocating and freeing -------------------------------------------------------------------
@@ -198,8 +176,8 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   const size_t aligned_bytes = round_up(bytes, kAlignment);
   b.page_bytes = round_up(aligned_bytes, page());
   b.guard_bytes = std::clamp(b.page_bytes, kMinGuard, kMaxGuard);
-  void* map = mmap(nullptr, b.map_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+  void* map =
+      mmap(nullptr, b.map_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return set_error(hipErrorOutOfMemory);
   b.pages = static_cast<char*>(map) + b.guard_bytes;
   b.data = b.pages + b.page_bytes - aligned_bytes;
@@ -210,7 +188,7 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   constexpr size_t kHugePage = size_t{2} << 20;
   if (b.page_bytes >= 2 * kHugePage) madvise(b.pages, b.page_bytes, MADV_HUGEPAGE);
   std::memset(b.pages, kPattern, b.pad());
-  fill(b.data, kPoison, bytes);
+  fill_bytes(b.data, kPoison, bytes);
   std::memset(b.data_end(), kPattern, b.slack());
   forbid(b.pages, b.pad());
   forbid(b.data_end(), b.slack());
@@ -226,8 +204,11 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   return hipSuccess;
 }
 
+// All equal to the next one, and the first one right.
 bool holds_pattern(const char* first, const char* last) {
-  return std::all_of(first, last, [](char c) { return static_cast<unsigned char>(c) == kPattern; });
+  if (first == last) return true;
+  return static_cast<unsigned char>(*first) == kPattern &&
+         std::memcmp(first, first + 1, static_cast<size_t>(last - first) - 1) == 0;
 }
 
 // Is the pattern around the buffer as it was? Looks at `reach` bytes in front of it. If not, *what
@@ -250,8 +231,8 @@ void bury(Heap& h, Buffer b) {
   h.live.erase(address_of(b.map_begin()));
   h.device_bytes -= b.kind == PointerKind::device ? b.bytes : 0;
   permit(b.pages, b.page_bytes);
-  mmap(b.pages, b.page_bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  mmap(b.pages, b.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+       -1, 0);
   b.kind = PointerKind::freed;
   h.freed[address_of(b.map_begin())] = b;
   h.freed_order.push_back(address_of(b.map_begin()));
@@ -283,8 +264,9 @@ hipError_t release(const char* function, void* pointer, PointerKind kind) {
     return fail(hipErrorInvalidValue,
                 call + "not the beginning of a buffer, but " + place_in(*b, pointer));
   if (kind != b->kind)
-    return fail(hipErrorInvalidValue, call + "the " + name_of(*b) + " is freed by " +
-                                          (kind == PointerKind::device ? "hipHostFree" : "hipFree"));
+    return fail(hipErrorInvalidValue,
+                call + "the " + name_of(*b) + " is freed by " +
+                    (kind == PointerKind::device ? "hipHostFree" : "hipFree"));
   std::string damage;
   open_device_memory();
   if (!check_redzone(*b, b->pad(), &damage))
@@ -294,11 +276,33 @@ hipError_t release(const char* function, void* pointer, PointerKind kind) {
   return device_state();
 }
 
-// ---- Copying ----------------------------------------------------------------------------------
+void protect_device_memory(Heap& h, int access) {
+  for (const auto& [begin, b] : h.live)
+    if (b.kind == PointerKind::device) mprotect(b.pages, b.page_bytes, access);
+}
 
-enum class Place { host, device, either };
+}  // namespace
 
-// May `function` use [pointer, pointer + bytes) as its `role`? Else false, and *why in one line.
+// ---- What the other files ask -----------------------------------------------------------------
+
+std::string count_bytes(size_t n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); }
+
+PointerKind pointer_kind(const void* pointer) {
+  if (pointer == nullptr) return PointerKind::null;
+  Heap& h = heap();
+  const Lock lock(h.mutex);
+  if (const Buffer* b = find(h.live, pointer)) return b->kind;
+  return find(h.freed, pointer) != nullptr ? PointerKind::freed : PointerKind::host;
+}
+
+std::string describe_address(const void* address) {
+  Heap& h = heap();
+  const Lock lock(h.mutex);
+  if (const Buffer* b = find(h.live, address)) return place_in(*b, address);
+  if (const Buffer* old = find(h.freed, address)) return place_in(*old, address);
+  return "";
+}
+
 bool check_range(const std::string& function, const char* role, const void* pointer, size_t bytes,
                  Place place, std::string* why) {
   const auto refuse = [&](const std::string& reason) {
@@ -320,140 +324,9 @@ bool check_range(const std::string& function, const char* role, const void* poin
                        end = address_of(b->data_end());
   if (at < begin || at > end) return refuse("begins " + place_in(*b, pointer));
   if (bytes > end - at)
-    return refuse("ends " + count_bytes(bytes - (end - at)) + " past the end of the " + name_of(*b));
+    return refuse("ends " + count_bytes(bytes - (end - at)) + " past the end of the " +
+                  name_of(*b));
   return true;
-}
-
-// One copy of `rows` rows; a plain copy is one row.
-struct Copy {
-  const char* function;
-  void* to;
-  size_t to_pitch;
-  const void* from;
-  size_t from_pitch, row_bytes, rows;
-  hipMemcpyKind kind;
-
-  size_t span(size_t pitch) const { return (rows - 1) * pitch + row_bytes; }
-};
-
-bool check_copy(const Copy& copy, std::string* why) {
-  static constexpr const char* kKinds[] = {"hipMemcpyHostToHost", "hipMemcpyHostToDevice",
-                                           "hipMemcpyDeviceToHost", "hipMemcpyDeviceToDevice",
-                                           "hipMemcpyDefault"};
-  const bool any = copy.kind == hipMemcpyDefault;
-  const bool from_host = copy.kind == hipMemcpyHostToHost || copy.kind == hipMemcpyHostToDevice;
-  const bool to_host = copy.kind == hipMemcpyHostToHost || copy.kind == hipMemcpyDeviceToHost;
-  const size_t from_bytes = copy.span(copy.from_pitch), to_bytes = copy.span(copy.to_pitch);
-  const std::string call = std::string(copy.function) + " of " +
-                           count_bytes(copy.rows * copy.row_bytes) + ", " + kKinds[copy.kind];
-  if (!check_range(call, "source", copy.from, from_bytes,
-                   any ? Place::either : from_host ? Place::host : Place::device, why) ||
-      !check_range(call, "destination", copy.to, to_bytes,
-                   any ? Place::either : to_host ? Place::host : Place::device, why))
-    return false;
-  const std::uintptr_t from = address_of(copy.from), to = address_of(copy.to);
-  if (copy.rows == 1 && from < to + to_bytes && to < from + from_bytes) {
-    *why = call + ": source and destination overlap";
-    return false;
-  }
-  return true;
-}
-
-void run_copy(const Copy& copy) {
-  open_device_memory();
-  char* to = static_cast<char*>(copy.to);
-  const char* from = static_cast<const char*>(copy.from);
-  if (copy.rows == 1) {
-    in_parallel(copy.row_bytes, [=](size_t first, size_t last) {
-      std::memcpy(to + first, from + first, last - first);
-    });
-  } else {
-    for (size_t row = 0; row < copy.rows; ++row)
-      std::memcpy(to + row * copy.to_pitch, from + row * copy.from_pitch, copy.row_bytes);
-  }
-  close_device_memory();
-}
-
-// Queues check-then-run on a stream: now, or at each launch of the graph that the stream captures.
-// A graph outlives its capture, so its copies are checked again when they run, and are then as wrong
-// as a kernel that touches what is gone.
-template <class Work, class Check, class Run>
-hipError_t queue(const Work& work, hipStream_t stream, Check check, Run run) {
-  if (const hipError_t error = check_stream(stream); error != hipSuccess) return error;
-  std::string why;
-  if (!check(work, &why)) return fail(hipErrorInvalidValue, why);
-  if (is_capturing(stream)) {
-    record(stream, [=] {
-      std::string wrong;
-      if (check(work, &wrong))
-        run(work);
-      else
-        raise_fault(hipErrorIllegalAddress, "in a graph: " + wrong);
-    });
-  } else if (!device_lost()) {
-    run(work);
-  }
-  return hipSuccess;
-}
-
-hipError_t queue_copy(const Copy& copy, hipStream_t stream) {
-  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
-  if (copy.kind < hipMemcpyHostToHost || copy.kind > hipMemcpyDefault)
-    return set_error(hipErrorInvalidMemcpyDirection);
-  if (copy.row_bytes == 0 || copy.rows == 0) return check_stream(stream);
-  if (copy.rows > 1 && (copy.to_pitch < copy.row_bytes || copy.from_pitch < copy.row_bytes))
-    return set_error(hipErrorInvalidPitchValue);
-  return queue(copy, stream, check_copy, run_copy);
-}
-
-struct Set {
-  const char* function;
-  void* to;
-  int value;
-  size_t bytes;
-};
-
-bool check_set(const Set& set, std::string* why) {
-  return check_range(set.function, "destination", set.to, set.bytes, Place::device, why);
-}
-
-void run_set(const Set& set) {
-  open_device_memory();
-  fill(static_cast<char*>(set.to), set.value, set.bytes);
-  close_device_memory();
-}
-
-hipError_t queue_set(const Set& set, hipStream_t stream) {
-  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
-  if (set.bytes == 0) return check_stream(stream);
-  return queue(set, stream, check_set, run_set);
-}
-
-// What the calls without a stream do besides: they use the default stream and wait for it.
-hipError_t before_waiting_call() {
-  if (const hipError_t error = check_stream(nullptr); error != hipSuccess) return error;
-  if (const hipError_t error = check_not_capturing(); error != hipSuccess) return error;
-  return device_wait();
-}
-
-}  // namespace
-
-// ---- What the other files ask -----------------------------------------------------------------
-
-PointerKind pointer_kind(const void* pointer) {
-  if (pointer == nullptr) return PointerKind::null;
-  Heap& h = heap();
-  const Lock lock(h.mutex);
-  if (const Buffer* b = find(h.live, pointer)) return b->kind;
-  return find(h.freed, pointer) != nullptr ? PointerKind::freed : PointerKind::host;
-}
-
-std::string describe_address(const void* address) {
-  Heap& h = heap();
-  const Lock lock(h.mutex);
-  if (const Buffer* b = find(h.live, address)) return place_in(*b, address);
-  if (const Buffer* old = find(h.freed, address)) return place_in(*old, address);
-  return "";
 }
 
 bool check_redzones(std::string* what) {
@@ -473,13 +346,6 @@ bool check_redzones(std::string* what) {
   close_device_memory();
   return good;
 }
-
-namespace {
-void protect_device_memory(Heap& h, int access) {
-  for (const auto& [begin, b] : h.live)
-    if (b.kind == PointerKind::device) mprotect(b.pages, b.page_bytes, access);
-}
-}  // namespace
 
 void open_device_memory() {
   if (!device().strict) return;
@@ -551,7 +417,8 @@ hipError_t hipHostFree(void* pointer) {
 }
 
 // Allocating in stream order: since all work is done at once, the same as allocating. A GPU's pool
-// would hand a freed buffer out again; here it stays out of reach, so that its late users are caught.
+// would hand a freed buffer out again; here it stays out of reach, so that its late users are
+// caught.
 hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream, const char* file,
                           int line) {
   if (const hipError_t error = cpu::check_stream(stream); error != hipSuccess) return error;
@@ -588,12 +455,19 @@ hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, v
   const cpu::Lock lock(h.mutex);
   const auto answer = [&](std::uint64_t bytes) { return std::memcpy(value, &bytes, sizeof bytes); };
   switch (attribute) {
-    case hipMemPoolAttrReleaseThreshold: answer(h.release_threshold); return hipSuccess;
+    case hipMemPoolAttrReleaseThreshold:
+      answer(h.release_threshold);
+      return hipSuccess;
     case hipMemPoolAttrReservedMemCurrent:
-    case hipMemPoolAttrUsedMemCurrent: answer(h.device_bytes); return hipSuccess;
+    case hipMemPoolAttrUsedMemCurrent:
+      answer(h.device_bytes);
+      return hipSuccess;
     case hipMemPoolAttrReservedMemHigh:
-    case hipMemPoolAttrUsedMemHigh: answer(h.most_device_bytes); return hipSuccess;
-    default: return set_error(hipErrorInvalidValue);
+    case hipMemPoolAttrUsedMemHigh:
+      answer(h.most_device_bytes);
+      return hipSuccess;
+    default:
+      return set_error(hipErrorInvalidValue);
   }
 }
 
@@ -605,40 +479,17 @@ hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, v
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, value, sizeof bytes);
   switch (attribute) {
-    case hipMemPoolAttrReleaseThreshold: h.release_threshold = bytes; return hipSuccess;
+    case hipMemPoolAttrReleaseThreshold:
+      h.release_threshold = bytes;
+      return hipSuccess;
     case hipMemPoolAttrReservedMemHigh:
     case hipMemPoolAttrUsedMemHigh:  // the high-water mark can only be reset
       if (bytes != 0) return set_error(hipErrorInvalidValue);
       h.most_device_bytes = h.device_bytes;
       return hipSuccess;
-    default: return set_error(hipErrorInvalidValue);
+    default:
+      return set_error(hipErrorInvalidValue);
   }
-}
-
-hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
-  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
-  return cpu::queue_copy({"hipMemcpy", to, bytes, from, bytes, bytes, 1, kind}, nullptr);
-}
-
-hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
-                          hipStream_t stream) {
-  return cpu::queue_copy({"hipMemcpyAsync", to, bytes, from, bytes, bytes, 1, kind}, stream);
-}
-
-hipError_t hipMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                       size_t row_bytes, size_t rows, hipMemcpyKind kind) {
-  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
-  return cpu::queue_copy({"hipMemcpy2D", to, to_pitch, from, from_pitch, row_bytes, rows, kind},
-                         nullptr);
-}
-
-hipError_t hipMemset(void* to, int value, size_t bytes) {
-  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
-  return cpu::queue_set({"hipMemset", to, value, bytes}, nullptr);
-}
-
-hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream) {
-  return cpu::queue_set({"hipMemsetAsync", to, value, bytes}, stream);
 }
 
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer) {

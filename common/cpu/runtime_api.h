@@ -1,10 +1,10 @@
 // The host half of HIP on the CPU backend: the functions of the hip* API that the course calls.
-// Implemented in errors.cpp, device.cpp, memory.cpp and stream.cpp.
+// Implemented in errors.cpp, device.cpp, memory.cpp, copy.cpp and stream.cpp.
 //
-// Everything runs at once, on the calling thread's behalf: when a launch or a copy returns, its work
-// is done. Streams and events therefore order nothing by themselves, but their rules are kept: what
-// a GPU refuses is refused here with the same error, and what goes wrong inside a kernel is told, as
-// on a GPU, by the next call that waits.
+// Everything runs at once, on the calling thread's behalf: when a launch or a copy returns, its
+// work is done. Streams and events therefore order nothing by themselves, but their rules are kept:
+// what a GPU refuses is refused here with the same error, and what goes wrong inside a kernel is
+// told, as on a GPU, by the next call that waits.
 //
 // A call that fails sets the calling thread's last error and returns it; a success leaves the last
 // error alone. Unlike a GPU, a wrong pointer is also explained in one line on stderr.
@@ -125,8 +125,7 @@ hipError_t best_block_size(int* min_grid_size, int* block_size, const void* kern
 
 // How many blocks of this size one multiprocessor holds at a time.
 template <class Kernel>
-hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel* kernel,
-                                                        int block_size,
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel* kernel, int block_size,
                                                         size_t dynamic_shared_bytes) {
   return cpu::occupancy(blocks, reinterpret_cast<const void*>(kernel), block_size,
                         dynamic_shared_bytes);

@@ -1,8 +1,8 @@
 // What the sanitizers must be told about fibers; nothing at all in other builds.
 //
-// AddressSanitizer has to know which stack is in use. ThreadSanitizer gets one of its own fibers per
-// GPU thread, and an order between them only where HIP gives one: barriers, wave operations, the
-// beginning and the end of a launch. Interfaces: sanitizer/common_interface_defs.h and
+// AddressSanitizer has to know which stack is in use. ThreadSanitizer gets one of its own fibers
+// per GPU thread, and an order between them only where HIP gives one: barriers, wave operations,
+// the beginning and the end of a launch. Interfaces: sanitizer/common_interface_defs.h and
 // sanitizer/tsan_interface.h of compiler-rt.
 #pragma once
 

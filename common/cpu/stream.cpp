@@ -103,7 +103,7 @@ void end_capture(Objects& o, const std::shared_ptr<Capture> capture) {
   o.any_capture = !o.captures.empty();
 }
 
-// Does every node lead to one of `last`? If not, a stream joined the capture and was never waited for.
+// Does every node lead to one of `last`? If not, a stream that joined was never waited for.
 bool all_joined(const Graph& graph, const NodeNumbers& last) {
   NodeNumbers reached = last;
   for (size_t n = graph.size(); n-- > 0;) {
@@ -132,8 +132,8 @@ hipError_t refuse_while_capturing(hipStream_t handle) {
   return set_error(hipErrorStreamCaptureUnsupported);
 }
 
-// Every call on an event begins here. What was recorded in a capture has no time and can't be waited
-// for by the host.
+// Every call on an event begins here. What was recorded in a capture has no time and can't be
+// waited for by the host.
 hipError_t check_event(Objects& o, hipEvent_t handle, Event** event) {
   *event = o.events.find(handle);
   if (*event == nullptr) return set_error(hipErrorInvalidHandle);
@@ -388,8 +388,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* graph) {
     capture->invalid = true;
     return set_error(hipErrorStreamCaptureUnmatched);
   }
-  if (capture->mode != hipStreamCaptureModeRelaxed &&
-      capture->thread != std::this_thread::get_id())
+  if (capture->mode != hipStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id())
     return set_error(hipErrorStreamCaptureWrongThread);
   const bool joined = cpu::all_joined(capture->graph, stream->last);
   cpu::end_capture(o, capture);
@@ -408,8 +407,8 @@ hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus* stat
   const Stream* stream = o.streams.find(handle);
   if (stream == nullptr) return set_error(hipErrorInvalidHandle);
   if (stream->capture != nullptr)
-    *status = stream->capture->invalid ? hipStreamCaptureStatusInvalidated
-                                       : hipStreamCaptureStatusActive;
+    *status =
+        stream->capture->invalid ? hipStreamCaptureStatusInvalidated : hipStreamCaptureStatusActive;
   return cpu::device_state();
 }
 

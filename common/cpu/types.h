@@ -1,5 +1,5 @@
-// The CPU backend's types: qualifiers, vector types, error codes, handles and flags, under HIP's names
-// and, where programs may print them, with HIP's numbers.
+// The CPU backend's types: qualifiers, vector types, error codes, handles and flags, under HIP's
+// names and, where programs may print them, with HIP's numbers.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 // A kernel is an ordinary function here. Headers hold kernels that not every program launches, so
 // an unused one must not warn.
 #define __global__ __attribute__((unused))
-// The built-in variables belong to one source file, so what reads them must become part of a kernel of
-// that file: the linker may otherwise keep another file's copy of an inline function.
+// The built-in variables belong to one source file, so what reads them must become part of a kernel
+// of that file: the linker may otherwise keep another file's copy of an inline function.
 #define __device__ __attribute__((always_inline))
 #define __host__
 #define __constant__ __attribute__((unused))
@@ -41,21 +41,21 @@ struct dim3 {
 // multiple of its size (at most 16 bytes); a vector of 3 lies as its elements do. There are no
 // operators: CUDA has none either.
 
-#define CPU_VECTOR_TYPES(scalar, name, align2, align4)                            \
-  struct name##1 {                                                                \
-    scalar x;                                                                     \
-  };                                                                              \
-  struct alignas(align2) name##2 {                                                \
-    scalar x, y;                                                                  \
-  };                                                                              \
-  struct name##3 {                                                                \
-    scalar x, y, z;                                                               \
-  };                                                                              \
-  struct alignas(align4) name##4 {                                                \
-    scalar x, y, z, w;                                                            \
-  };                                                                              \
-  constexpr name##1 make_##name##1(scalar x) { return {x}; }                      \
-  constexpr name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }         \
+#define CPU_VECTOR_TYPES(scalar, name, align2, align4)                                 \
+  struct name##1 {                                                                     \
+    scalar x;                                                                          \
+  };                                                                                   \
+  struct alignas(align2) name##2 {                                                     \
+    scalar x, y;                                                                       \
+  };                                                                                   \
+  struct name##3 {                                                                     \
+    scalar x, y, z;                                                                    \
+  };                                                                                   \
+  struct alignas(align4) name##4 {                                                     \
+    scalar x, y, z, w;                                                                 \
+  };                                                                                   \
+  constexpr name##1 make_##name##1(scalar x) { return {x}; }                           \
+  constexpr name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }              \
   constexpr name##3 make_##name##3(scalar x, scalar y, scalar z) { return {x, y, z}; } \
   constexpr name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
 
@@ -86,50 +86,50 @@ constexpr uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { ret
 
 // ---- Errors -----------------------------------------------------------------------------------
 
-// What a call returns. The compiler warns where one is dropped. Names and texts: errors.cpp. Like all
-// enumerations here it is as wide as an int, so that a wrong value can be passed and refused.
-enum [[nodiscard]] hipError_t : int {
-  hipSuccess = 0,
-  hipErrorInvalidValue = 1,
-  hipErrorOutOfMemory = 2,
-  hipErrorMemoryAllocation = 2,
-  hipErrorNotInitialized = 3,
-  hipErrorInitializationError = 3,
-  hipErrorDeinitialized = 4,
-  hipErrorInvalidConfiguration = 9,
-  hipErrorInvalidPitchValue = 12,
-  hipErrorInvalidSymbol = 13,
-  hipErrorInvalidDevicePointer = 17,
-  hipErrorInvalidMemcpyDirection = 21,
-  hipErrorInsufficientDriver = 35,
-  hipErrorInvalidDeviceFunction = 98,
-  hipErrorNoDevice = 100,
-  hipErrorInvalidDevice = 101,
-  hipErrorInvalidContext = 201,
-  hipErrorNoBinaryForGpu = 209,
-  hipErrorInvalidHandle = 400,
-  hipErrorInvalidResourceHandle = 400,
-  hipErrorIllegalState = 401,
-  hipErrorNotFound = 500,
-  hipErrorNotReady = 600,
-  hipErrorIllegalAddress = 700,
-  hipErrorLaunchOutOfResources = 701,
-  hipErrorLaunchTimeOut = 702,
-  hipErrorContextIsDestroyed = 709,
-  hipErrorAssert = 710,
-  hipErrorLaunchFailure = 719,
-  hipErrorCooperativeLaunchTooLarge = 720,
-  hipErrorNotSupported = 801,
-  hipErrorStreamCaptureUnsupported = 900,
-  hipErrorStreamCaptureInvalidated = 901,
-  hipErrorStreamCaptureMerge = 902,
-  hipErrorStreamCaptureUnmatched = 903,
-  hipErrorStreamCaptureUnjoined = 904,
-  hipErrorStreamCaptureIsolation = 905,
-  hipErrorStreamCaptureImplicit = 906,
-  hipErrorCapturedEvent = 907,
-  hipErrorStreamCaptureWrongThread = 908,
-  hipErrorUnknown = 999,
+// What a call returns. The compiler warns where one is dropped. Names and texts: errors.cpp. Like
+// all enumerations here it is as wide as an int, so that a wrong value can be passed and refused.
+enum [[nodiscard]] hipError_t : int{
+    hipSuccess = 0,
+    hipErrorInvalidValue = 1,
+    hipErrorOutOfMemory = 2,
+    hipErrorMemoryAllocation = 2,
+    hipErrorNotInitialized = 3,
+    hipErrorInitializationError = 3,
+    hipErrorDeinitialized = 4,
+    hipErrorInvalidConfiguration = 9,
+    hipErrorInvalidPitchValue = 12,
+    hipErrorInvalidSymbol = 13,
+    hipErrorInvalidDevicePointer = 17,
+    hipErrorInvalidMemcpyDirection = 21,
+    hipErrorInsufficientDriver = 35,
+    hipErrorInvalidDeviceFunction = 98,
+    hipErrorNoDevice = 100,
+    hipErrorInvalidDevice = 101,
+    hipErrorInvalidContext = 201,
+    hipErrorNoBinaryForGpu = 209,
+    hipErrorInvalidHandle = 400,
+    hipErrorInvalidResourceHandle = 400,
+    hipErrorIllegalState = 401,
+    hipErrorNotFound = 500,
+    hipErrorNotReady = 600,
+    hipErrorIllegalAddress = 700,
+    hipErrorLaunchOutOfResources = 701,
+    hipErrorLaunchTimeOut = 702,
+    hipErrorContextIsDestroyed = 709,
+    hipErrorAssert = 710,
+    hipErrorLaunchFailure = 719,
+    hipErrorCooperativeLaunchTooLarge = 720,
+    hipErrorNotSupported = 801,
+    hipErrorStreamCaptureUnsupported = 900,
+    hipErrorStreamCaptureInvalidated = 901,
+    hipErrorStreamCaptureMerge = 902,
+    hipErrorStreamCaptureUnmatched = 903,
+    hipErrorStreamCaptureUnjoined = 904,
+    hipErrorStreamCaptureIsolation = 905,
+    hipErrorStreamCaptureImplicit = 906,
+    hipErrorCapturedEvent = 907,
+    hipErrorStreamCaptureWrongThread = 908,
+    hipErrorUnknown = 999,
 };
 
 // ---- Handles ----------------------------------------------------------------------------------

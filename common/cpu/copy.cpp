@@ -1,0 +1,178 @@
+// Copying and filling memory on the CPU backend. Each pointer is held against the direction of the
+// copy and the size of its buffer before a byte is moved.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/cpu/internal.h"
+
+namespace cpu {
+
+namespace {
+
+// Runs work(first, last) over [0, bytes), on all threads where that pays for starting them.
+template <class Work>
+void in_parallel(size_t bytes, Work work) {
+  constexpr size_t kWorthAThread = size_t{16} << 20;
+  const size_t threads = std::min<size_t>(static_cast<size_t>(device().threads),
+                                          std::max<size_t>(1, bytes / kWorthAThread));
+  const size_t share = bytes / threads + 1;
+  std::vector<std::thread> helpers;
+  for (size_t t = 1; t < threads; ++t)
+    helpers.emplace_back(
+        [=] { work(std::min(bytes, t * share), std::min(bytes, (t + 1) * share)); });
+  work(size_t{0}, std::min(bytes, share));
+  for (std::thread& helper : helpers) helper.join();
+}
+
+// One copy of `rows` rows; a plain copy is one row.
+struct Copy {
+  const char* function;
+  void* to;
+  size_t to_pitch;
+  const void* from;
+  size_t from_pitch, row_bytes, rows;
+  hipMemcpyKind kind;
+
+  size_t span(size_t pitch) const { return (rows - 1) * pitch + row_bytes; }
+};
+
+bool check_copy(const Copy& copy, std::string* why) {
+  static constexpr const char* kKinds[] = {"hipMemcpyHostToHost", "hipMemcpyHostToDevice",
+                                           "hipMemcpyDeviceToHost", "hipMemcpyDeviceToDevice",
+                                           "hipMemcpyDefault"};
+  const bool any = copy.kind == hipMemcpyDefault;
+  const bool from_host = copy.kind == hipMemcpyHostToHost || copy.kind == hipMemcpyHostToDevice;
+  const bool to_host = copy.kind == hipMemcpyHostToHost || copy.kind == hipMemcpyDeviceToHost;
+  const Place from_place = from_host ? Place::host : Place::device;
+  const Place to_place = to_host ? Place::host : Place::device;
+  const size_t from_bytes = copy.span(copy.from_pitch), to_bytes = copy.span(copy.to_pitch);
+  const std::string call = std::string(copy.function) + " of " +
+                           count_bytes(copy.rows * copy.row_bytes) + ", " + kKinds[copy.kind];
+  if (!check_range(call, "source", copy.from, from_bytes, any ? Place::either : from_place, why) ||
+      !check_range(call, "destination", copy.to, to_bytes, any ? Place::either : to_place, why))
+    return false;
+  const auto from = reinterpret_cast<std::uintptr_t>(copy.from);
+  const auto to = reinterpret_cast<std::uintptr_t>(copy.to);
+  if (copy.rows == 1 && from < to + to_bytes && to < from + from_bytes) {
+    *why = call + ": source and destination overlap";
+    return false;
+  }
+  return true;
+}
+
+void run_copy(const Copy& copy) {
+  open_device_memory();
+  char* to = static_cast<char*>(copy.to);
+  const char* from = static_cast<const char*>(copy.from);
+  if (copy.rows == 1) {
+    in_parallel(copy.row_bytes, [=](size_t first, size_t last) {
+      std::memcpy(to + first, from + first, last - first);
+    });
+  } else {
+    for (size_t row = 0; row < copy.rows; ++row)
+      std::memcpy(to + row * copy.to_pitch, from + row * copy.from_pitch, copy.row_bytes);
+  }
+  close_device_memory();
+}
+
+// Queues check-then-run on a stream: now, or at each launch of the graph that the stream captures.
+// A graph outlives its capture, so its copies are checked again when they run, and are then as
+// wrong as a kernel that touches what is gone.
+template <class Work, class Check, class Run>
+hipError_t queue(const Work& work, hipStream_t stream, Check check, Run run) {
+  if (const hipError_t error = check_stream(stream); error != hipSuccess) return error;
+  std::string why;
+  if (!check(work, &why)) return fail(hipErrorInvalidValue, why);
+  if (is_capturing(stream)) {
+    record(stream, [=] {
+      std::string wrong;
+      if (check(work, &wrong))
+        run(work);
+      else
+        raise_fault(hipErrorIllegalAddress, "in a graph: " + wrong);
+    });
+  } else if (!device_lost()) {
+    run(work);
+  }
+  return hipSuccess;
+}
+
+hipError_t queue_copy(const Copy& copy, hipStream_t stream) {
+  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
+  if (copy.kind < hipMemcpyHostToHost || copy.kind > hipMemcpyDefault)
+    return set_error(hipErrorInvalidMemcpyDirection);
+  if (copy.row_bytes == 0 || copy.rows == 0) return check_stream(stream);
+  if (copy.rows > 1 && (copy.to_pitch < copy.row_bytes || copy.from_pitch < copy.row_bytes))
+    return set_error(hipErrorInvalidPitchValue);
+  return queue(copy, stream, check_copy, run_copy);
+}
+
+struct Set {
+  const char* function;
+  void* to;
+  int value;
+  size_t bytes;
+};
+
+bool check_set(const Set& set, std::string* why) {
+  return check_range(set.function, "destination", set.to, set.bytes, Place::device, why);
+}
+
+void run_set(const Set& set) {
+  open_device_memory();
+  fill_bytes(set.to, set.value, set.bytes);
+  close_device_memory();
+}
+
+hipError_t queue_set(const Set& set, hipStream_t stream) {
+  if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
+  if (set.bytes == 0) return check_stream(stream);
+  return queue(set, stream, check_set, run_set);
+}
+
+// What the calls without a stream do besides: they use the default stream and wait for it.
+hipError_t before_waiting_call() {
+  if (const hipError_t error = check_stream(nullptr); error != hipSuccess) return error;
+  if (const hipError_t error = check_not_capturing(); error != hipSuccess) return error;
+  return device_wait();
+}
+
+}  // namespace
+
+void fill_bytes(void* to, int value, size_t bytes) {
+  in_parallel(bytes, [=](size_t first, size_t last) {
+    std::memset(static_cast<char*>(to) + first, value, last - first);
+  });
+}
+
+}  // namespace cpu
+
+hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
+  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
+  return cpu::queue_copy({"hipMemcpy", to, bytes, from, bytes, bytes, 1, kind}, nullptr);
+}
+
+hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
+                          hipStream_t stream) {
+  return cpu::queue_copy({"hipMemcpyAsync", to, bytes, from, bytes, bytes, 1, kind}, stream);
+}
+
+hipError_t hipMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                       size_t row_bytes, size_t rows, hipMemcpyKind kind) {
+  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
+  return cpu::queue_copy({"hipMemcpy2D", to, to_pitch, from, from_pitch, row_bytes, rows, kind},
+                         nullptr);
+}
+
+hipError_t hipMemset(void* to, int value, size_t bytes) {
+  if (const hipError_t error = cpu::before_waiting_call(); error != hipSuccess) return error;
+  return cpu::queue_set({"hipMemset", to, value, bytes}, nullptr);
+}
+
+hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream) {
+  return cpu::queue_set({"hipMemsetAsync", to, value, bytes}, stream);
+}
