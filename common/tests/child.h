@@ -29,7 +29,8 @@ inline Outcome run_child(const std::string& name, const std::string& environment
   if (pipe == nullptr) throw std::runtime_error("no process can be started");
   Outcome outcome{};
   char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;) outcome.text.append(part, n);
+  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;)
+    outcome.text.append(part, n);
   const int status = pclose(pipe);
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;

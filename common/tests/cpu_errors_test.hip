@@ -128,8 +128,7 @@ TEST_CASE("cpu: a fault is told by the next call that waits, then by every call,
 }
 
 TEST_CASE("child: nobody asks for the error of a launch", "[.child]") {
-  cpu::launch(
-      "nothing", 1, 2000, 0, nullptr, false, [] { nothing(0); });
+  cpu::launch("nothing", 1, 2000, 0, nullptr, false, [] { nothing(0); });
 }
 
 TEST_CASE("child: nobody waits for a kernel that fails", "[.child]") {
@@ -145,8 +144,8 @@ TEST_CASE("cpu: errors that nobody read are reported at exit and fail the progra
   const Outcome launch = run_child("child: nobody asks for the error of a launch");
   INFO(launch.text);
   REQUIRE(launch.exit_code == 1);
-  REQUIRE(launch.says(
-      "a launch failed and nobody asked for its error: hipErrorInvalidConfiguration"));
+  REQUIRE(
+      launch.says("a launch failed and nobody asked for its error: hipErrorInvalidConfiguration"));
   const Outcome fault = run_child("child: nobody waits for a kernel that fails");
   INFO(fault.text);
   REQUIRE(fault.exit_code == 1);

@@ -88,7 +88,8 @@ TEST_CASE("work on a stream runs in order") {
   std::vector<int> host(kCount, -1);
   HIP_CHECK(hipMemsetAsync(buffer.data, 0, buffer.bytes(), stream));
   for (int i = 0; i < 3; ++i) LAUNCH_ON(stream, add_one, 4, 256, 0, buffer.data, kCount);
-  HIP_CHECK(hipMemcpyAsync(host.data(), buffer.data, buffer.bytes(), hipMemcpyDeviceToHost, stream));
+  HIP_CHECK(
+      hipMemcpyAsync(host.data(), buffer.data, buffer.bytes(), hipMemcpyDeviceToHost, stream));
   HIP_CHECK(hipStreamSynchronize(stream));
   REQUIRE(hipStreamQuery(stream) == hipSuccess);
   REQUIRE(host == std::vector<int>(kCount, 3));
@@ -328,8 +329,7 @@ TEST_CASE("cpu: a graph that copies from a freed buffer loses the device") {
   int* gone = nullptr;
   HIP_CHECK(hipMalloc(&gone, buffer.bytes()));
   HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  HIP_CHECK(
-      hipMemcpyAsync(buffer.data, gone, buffer.bytes(), hipMemcpyDeviceToDevice, stream));
+  HIP_CHECK(hipMemcpyAsync(buffer.data, gone, buffer.bytes(), hipMemcpyDeviceToDevice, stream));
   hipGraph_t graph = nullptr;
   HIP_CHECK(hipStreamEndCapture(stream, &graph));
   const Executable executable(graph);

@@ -1,0 +1,174 @@
+// Planted races, each of which the cpu-tsan build must report with both of its lines, and right
+// kernels of the same shapes, about which it must be silent. In other builds the orders of
+// execution stand in: a race that depends on the order changes the result between forward and
+// reverse.
+#include <string>
+
+#include "common/gpu.h"
+#include "common/testing.h"
+#include "common/tests/child.h"
+
+namespace {
+
+// Reads its neighbour's element: right only behind a barrier.
+constexpr int kNeighbourWrites = __LINE__ + 3, kNeighbourReads = kNeighbourWrites + 1;
+__global__ void neighbour_racy(int* out) {
+  __shared__ int values[64];
+  values[threadIdx.x] = static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = values[(threadIdx.x + 1) % 64];
+}
+__global__ void neighbour(int* out) {
+  __shared__ int values[64];
+  values[threadIdx.x] = static_cast<int>(threadIdx.x);
+  __syncthreads();  // all values are there
+  out[threadIdx.x] = values[(threadIdx.x + 1) % 64];
+}
+
+// A tree over shared memory whose last levels trust that a wave runs in step.
+constexpr int kTreeAdds = __LINE__ + 7;
+__global__ void tree_racy(int* out) {
+  __shared__ volatile int sum[64];
+  const unsigned t = threadIdx.x;
+  sum[t] = 1;
+  __syncthreads();
+  for (unsigned half = 32; half > 0; half /= 2) {
+    if (t < half) sum[t] = sum[t] + sum[t + half];
+    if (half > 16) __syncthreads();
+  }
+  if (t == 0) *out = sum[0];
+}
+__global__ void tree(int* out) {
+  __shared__ int sum[64];
+  const unsigned t = threadIdx.x;
+  sum[t] = 1;
+  __syncthreads();  // all ones are there
+  for (unsigned half = 32; half > 0; half /= 2) {
+    if (t < half) sum[t] += sum[t + half];
+    __syncthreads();  // this level is complete
+  }
+  if (t == 0) *out = sum[0];
+}
+
+// Counts without and with an atomic, over blocks.
+constexpr int kCounts = __LINE__ + 2;
+__global__ void count_racy(int* counter) { *counter += 1; }
+__global__ void count(int* counter) { atomicAdd(counter, 1); }
+
+// A block reads what another block writes in the same launch.
+constexpr int kReadsAcross = __LINE__ + 4;
+__global__ void across_blocks_racy(int* cells) {
+  if (threadIdx.x != 0) return;
+  const unsigned next = (blockIdx.x + 1) % gridDim.x;
+  cells[blockIdx.x] = cells[next];
+}
+
+// The last block to finish adds up what all have left: ordered by the counter.
+__global__ void last_block(int* partial, unsigned* counter, int* out) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = static_cast<int>(blockIdx.x);
+    __threadfence();
+    last = atomicInc(counter, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();  // last is known to the block
+  if (!last || threadIdx.x != 0) return;
+  int sum = 0;
+  for (unsigned b = 0; b < gridDim.x; ++b) sum += partial[b];
+  *out = sum;
+}
+
+// A wave exchanges through shared memory between two wave_sync().
+__global__ void wave_exchange(int* out) {
+  __shared__ int values[64];
+  const int t = static_cast<int>(threadIdx.x), base = t - gpu::lane_id();
+  for (int round = 0; round < 3; ++round) {
+    values[t] = t + round;
+    gpu::wave_sync();  // the wave has written
+    out[t] = values[base + (gpu::lane_id() + 1) % gpu::wave_size()];
+    gpu::wave_sync();  // the wave has read
+  }
+}
+
+__global__ void meet(int* values) {
+  if (threadIdx.x == 0) values[blockIdx.x] = 1;
+  gpu::grid_sync();  // every block has written
+  if (threadIdx.x == 1) values[gridDim.x + blockIdx.x] = values[(blockIdx.x + 1) % gridDim.x];
+}
+
+int* cells(size_t n) {
+  int* pointer;
+  HIP_CHECK(hipMalloc(&pointer, n * sizeof(int)));
+  HIP_CHECK(hipMemset(pointer, 0, n * sizeof(int)));
+  return pointer;
+}
+
+}  // namespace
+
+// One planted race per child: ThreadSanitizer reports them on stderr.
+TEST_CASE("race neighbour", "[.child]") { LAUNCH(neighbour_racy, 1, 64, 0, cells(64)); }
+TEST_CASE("race tree", "[.child]") { LAUNCH(tree_racy, 1, 64, 0, cells(1)); }
+TEST_CASE("race count", "[.child]") { LAUNCH(count_racy, 4, 32, 0, cells(1)); }
+TEST_CASE("race across blocks", "[.child]") { LAUNCH(across_blocks_racy, 4, 32, 0, cells(4)); }
+
+TEST_CASE("right kernels give no alarm and the right result", "[clean]") {
+  int* out = cells(64);
+  LAUNCH(neighbour, 1, 64, 0, out);
+  LAUNCH(tree, 1, 64, 0, out);
+  LAUNCH(count, 4, 32, 0, out);
+  LAUNCH(wave_exchange, 1, 64, 0, out);
+  int* partial = cells(8);
+  auto* counter = reinterpret_cast<unsigned*>(cells(1));
+  LAUNCH(last_block, 8, 64, 0, partial, counter, out);
+  int sum = 0;
+  HIP_CHECK(hipMemcpy(&sum, out, sizeof sum, hipMemcpyDeviceToHost));
+  REQUIRE(sum == 28);
+  int* values = cells(8);
+  LAUNCH_COOPERATIVE(meet, 4, 32, 0, values);
+  int host[8];
+  HIP_CHECK(hipMemcpy(host, values, sizeof host, hipMemcpyDeviceToHost));
+  for (const int value : host) REQUIRE(value == 1);
+  for (void* pointer : {static_cast<void*>(out), static_cast<void*>(partial),
+                        static_cast<void*>(counter), static_cast<void*>(values)})
+    HIP_CHECK(hipFree(pointer));
+}
+
+#if defined(COURSE_SANITIZE_THREAD)
+TEST_CASE("each planted race is reported at its lines") {
+  const struct {
+    const char* name;
+    int first, second;  // the two lines; the same one twice where a statement races with itself
+  } races[] = {{"race neighbour", kNeighbourWrites, kNeighbourReads},
+               {"race tree", kTreeAdds, kTreeAdds},
+               {"race count", kCounts, kCounts},
+               {"race across blocks", kReadsAcross, kReadsAcross}};
+  for (const auto& race : races) {
+    CAPTURE(race.name);
+    const Outcome outcome = run_child(race.name);
+    CHECK(contains_text(outcome.text, "data race"));
+    for (const int line : {race.first, race.second})
+      CHECK(contains_text(outcome.text, "race_test.hip:" + std::to_string(line)));
+  }
+}
+#else
+TEST_CASE("the order of execution changes what a missing barrier gives", "[.child]") {
+  int* out = cells(64);
+  LAUNCH(neighbour_racy, 1, 64, 0, out);
+  int host[64];
+  HIP_CHECK(hipMemcpy(host, out, sizeof host, hipMemcpyDeviceToHost));
+  for (int t = 0; t < 64; ++t) REQUIRE(host[t] == (t + 1) % 64);
+  HIP_CHECK(hipFree(out));
+}
+
+TEST_CASE("a missing barrier shows in one order or another, a right kernel in none") {
+  bool shown = false;
+  for (const char* order : {"forward", "reverse", "random:1"}) {
+    CAPTURE(order);
+    const std::string environment = std::string("HIP_CPU_ORDER=") + order;
+    shown |= run_child("the order of execution changes what a missing barrier gives", environment)
+                 .exit_code != 0;
+    CHECK(run_child("right kernels give no alarm and the right result", environment).exit_code ==
+          0);
+  }
+  REQUIRE(shown);
+}
+#endif
