@@ -13,8 +13,8 @@ namespace gpu {
 
 inline void check(hipError_t error, const char* expr, const char* file, int line) {
   if (error == hipSuccess) return;
-  static_cast<void>(
-      hipGetLastError());  // the exception has it now: no later check reports it again
+  // The exception has the error now: no later check shall report it again.
+  static_cast<void>(hipGetLastError());
   throw_error(static_cast<int>(error), hipGetErrorName(error), hipGetErrorString(error), expr, file,
               line);
 }

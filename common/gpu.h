@@ -1,8 +1,8 @@
 // One HIP source, three backends. This file is the only one that knows where a kernel runs.
 //
 //   hipcc  AMD GPU     <hip/hip_runtime.h> as it is
-//   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps every hipName that the course uses to cudaName
-//   g++    any CPU     common/cpu/hip_cpu.h implements the same names on host threads
+//   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps every hipName that the course uses to
+//   cudaName g++    any CPU     common/cpu/hip_cpu.h implements the same names on host threads
 //
 // Everything that the vendors do differently and that a kernel can notice is named once, below.
 #pragma once
@@ -52,18 +52,17 @@ __host__ __device__ constexpr size_t ceil_div(size_t n, size_t size) {
 
 #if defined(GPU_BACKEND_CPU)
 // The lambda lets the compiler inline the kernel into the loop over the threads of a block.
-#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                             \
-  do {                                                                                        \
-    cpu::launcher(#kernel, grid, block, shared_bytes, stream, [=](auto... arguments) {        \
-      (kernel)(arguments...);                                                                 \
-    })(__VA_ARGS__);                                                                          \
-    HIP_CHECK(hipGetLastError());                                                             \
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                   \
+  do {                                                                              \
+    cpu::launcher(#kernel, grid, block, shared_bytes, stream,                       \
+                  [=](auto... arguments) { (kernel)(arguments...); })(__VA_ARGS__); \
+    ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__);      \
   } while (0)
 #else
-#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)  \
-  do {                                                             \
-    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);    \
-    HIP_CHECK(hipGetLastError());                                  \
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)              \
+  do {                                                                         \
+    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                \
+    ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__); \
   } while (0)
 #endif
 
@@ -81,8 +80,8 @@ void launch_cooperative([[maybe_unused]] const char* name, void (*kernel)(Parame
   HIP_CHECK(hipGetLastError());
 #else
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-  HIP_CHECK(hipLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block, addresses,
-                                       static_cast<unsigned>(shared_bytes), nullptr));
+  HIP_CHECK(hipLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block,
+                                       addresses, static_cast<unsigned>(shared_bytes), nullptr));
 #endif
 }
 
@@ -111,8 +110,8 @@ __device__ inline void grid_sync() {
 #if defined(GPU_BACKEND_CPU)
 #define DYNAMIC_SHARED(type, name) type* name = static_cast<type*>(cpu::dynamic_shared())
 #else
-#define DYNAMIC_SHARED(type, name)                                     \
-  extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[];  \
+#define DYNAMIC_SHARED(type, name)                                    \
+  extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]; \
   type* name = reinterpret_cast<type*>(gpu_dynamic_shared)
 #endif
 
@@ -151,19 +150,45 @@ __device__ inline int wave_id() { return thread_rank() / wave_size(); }
 // CUDA 13 has only the _sync forms, HIP before 7 only the plain ones.
 #if defined(GPU_BACKEND_CUDA)
 inline constexpr unsigned kAllLanes = ~0u;
-template <class T> __device__ inline T wave_shfl(T value, int lane) { return __shfl_sync(kAllLanes, value, lane); }
-template <class T> __device__ inline T wave_shfl_up(T value, int distance) { return __shfl_up_sync(kAllLanes, value, distance); }
-template <class T> __device__ inline T wave_shfl_down(T value, int distance) { return __shfl_down_sync(kAllLanes, value, distance); }
-template <class T> __device__ inline T wave_shfl_xor(T value, int mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
-__device__ inline WaveMask wave_ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
+template <class T>
+__device__ inline T wave_shfl(T value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+template <class T>
+__device__ inline T wave_shfl_up(T value, int distance) {
+  return __shfl_up_sync(kAllLanes, value, distance);
+}
+template <class T>
+__device__ inline T wave_shfl_down(T value, int distance) {
+  return __shfl_down_sync(kAllLanes, value, distance);
+}
+template <class T>
+__device__ inline T wave_shfl_xor(T value, int mask) {
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
+__device__ inline WaveMask wave_ballot(bool predicate) {
+  return __ballot_sync(kAllLanes, predicate);
+}
 __device__ inline bool wave_any(bool predicate) { return __any_sync(kAllLanes, predicate) != 0; }
 __device__ inline bool wave_all(bool predicate) { return __all_sync(kAllLanes, predicate) != 0; }
 __device__ inline void wave_sync() { __syncwarp(); }
 #elif defined(GPU_BACKEND_HIP)
-template <class T> __device__ inline T wave_shfl(T value, int lane) { return __shfl(value, lane); }
-template <class T> __device__ inline T wave_shfl_up(T value, int distance) { return __shfl_up(value, distance); }
-template <class T> __device__ inline T wave_shfl_down(T value, int distance) { return __shfl_down(value, distance); }
-template <class T> __device__ inline T wave_shfl_xor(T value, int mask) { return __shfl_xor(value, mask); }
+template <class T>
+__device__ inline T wave_shfl(T value, int lane) {
+  return __shfl(value, lane);
+}
+template <class T>
+__device__ inline T wave_shfl_up(T value, int distance) {
+  return __shfl_up(value, distance);
+}
+template <class T>
+__device__ inline T wave_shfl_down(T value, int distance) {
+  return __shfl_down(value, distance);
+}
+template <class T>
+__device__ inline T wave_shfl_xor(T value, int mask) {
+  return __shfl_xor(value, mask);
+}
 __device__ inline WaveMask wave_ballot(bool predicate) { return __ballot(predicate); }
 __device__ inline bool wave_any(bool predicate) { return __any(predicate) != 0; }
 __device__ inline bool wave_all(bool predicate) { return __all(predicate) != 0; }

@@ -1,8 +1,8 @@
 // 16-bit floats under one name on every backend: gpu::half and gpu::bfloat16.
 //
-// The vendors agree on what the two types are, and on little else: bfloat16 has three names, and old
-// HIP has next to no arithmetic for it. Kernels of the course store these types and compute in float,
-// so two conversions are all they need:
+// The vendors agree on what the two types are, and on little else: bfloat16 has three names, and
+// old HIP has next to no arithmetic for it. Kernels of the course store these types and compute in
+// float, so two conversions are all they need:
 //
 //   float x = gpu::to_float(a[i]);
 //   c[i] = gpu::from_float<T>(x);   // rounds to nearest, ties to even
@@ -28,7 +28,7 @@ using bfloat16 = hip_bfloat16;
 #endif
 
 // Unit roundoffs: a rounded value is off by a factor of at most 1 ± this (in the normal range).
-inline constexpr double kHalfRoundoff = 0.00048828125;  // 2^-11
+inline constexpr double kHalfRoundoff = 0.00048828125;   // 2^-11
 inline constexpr double kBfloat16Roundoff = 0.00390625;  // 2^-8
 
 __host__ __device__ inline float to_float(float value) { return value; }

@@ -13,6 +13,8 @@
 // Clock rates are attributes here, not fields of the properties: CUDA 13 dropped the fields.
 #pragma once
 
+#define CUDA_NO_HALF  // __half is enough: no type named half in every program's global namespace
+
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
