@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   const ProgramInfo program{"1.1",
                             "vector_add",
                             "c = a + b and c = a * b",
-                            {{"n", size_t{1} << 28, size_t{1} << 23, 1000003}},
+                            {{"n", size_t{1} << 28, size_t{1} << 22, 100003}},
                             version_infos(vector_add::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t n = options.sizes[0];

@@ -47,12 +47,14 @@ Comparison check(vector_add::Launch::Function launch, const std::vector<float>& 
 }  // namespace
 
 TEST_CASE("every version adds and multiplies at any size and alignment") {
-  constexpr size_t kSizes[] = {0, 1, 2, 3, 4, 5, 7, 8, 255, 256, 257, 1003, 4099, (1 << 20) + 1};
+  constexpr size_t kLarge = (size_t{1} << 20) + 1;
+  constexpr size_t kSizes[] = {0, 1, 2, 3, 4, 5, 7, 8, 255, 256, 257, 1003, 4099, kLarge};
   constexpr Offsets kOffsets[] = {{0, 0, 0}, {1, 1, 1}, {3, 3, 3}, {0, 1, 2}, {2, 2, 3}};
   for (const size_t n : kSizes) {
     const std::vector<float> a = random_floats(n, 0), b = random_floats(n, 1);
     for (const auto& version : vector_add::kVersions)
       for (const Offsets& offsets : kOffsets) {
+        if (n == kLarge && offsets.a != 1) continue;  // one alignment is enough there
         CAPTURE(version.name, n, offsets.a, offsets.b, offsets.c);
         REQUIRE_OK(check<Add>(version.launch.add, a, b, offsets));
         REQUIRE_OK(check<Multiply>(version.launch.multiply, a, b, offsets));

@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   const ProgramInfo program{"1.2",
                             "axpy",
                             "y = alpha * x and y = alpha * x + y",
-                            {{"n", size_t{1} << 28, size_t{1} << 23, 1000003}},
+                            {{"n", size_t{1} << 28, size_t{1} << 22, 100003}},
                             version_infos(axpy::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t n = options.sizes[0];

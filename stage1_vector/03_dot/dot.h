@@ -63,12 +63,12 @@ inline double bound(double roundings, double n, double absolute) {
 // ---- Tuning and workspace ---------------------------------------------------------------------
 
 inline constexpr unsigned kBlock = 256;                  // threads per block, a power of two
-inline constexpr unsigned kBlocksPerMultiprocessor = 8;  // grid, where it follows the device
+inline constexpr unsigned kBlocksPerMultiprocessor = 8;  // grid of the versions with scalar loads
 inline constexpr unsigned kFixedBlocks = 512;            // largest grid of two_pass, everywhere
 inline constexpr int kLoads = 4;  // float4s of x and as many of y on their way per thread
 // So many blocks of kBlock threads shall fit a multiprocessor: few enough to leave each thread the
 // registers for its loads. Without this promise nvcc saves registers and waits after every second.
-inline constexpr int kResidentBlocks = 4;
+inline constexpr unsigned kResidentBlocks = 4;
 inline constexpr unsigned kMaxBlocks = 16384;
 inline constexpr unsigned kCpuRounds = 32;  // enough additions per thread to pay for its barriers
 
@@ -79,9 +79,9 @@ struct Workspace {
 };
 
 // The grid of the versions that follow the device; one block where there is nothing to add.
-inline unsigned dot_blocks(size_t items) {
+inline unsigned dot_blocks(size_t items, unsigned per_multiprocessor = kBlocksPerMultiprocessor) {
   const unsigned blocks =
-      vector_add::grid_stride_blocks(items, kBlock, kBlocksPerMultiprocessor, kCpuRounds);
+      vector_add::grid_stride_blocks(items, kBlock, per_multiprocessor, kCpuRounds);
   return std::clamp(blocks, 1u, kMaxBlocks);
 }
 
@@ -234,9 +234,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
   if (threadIdx.x == 0) atomicAdd(result, sum);
 }
 
-// Blocks for float4s, or for single elements where there are more of them.
+// Blocks for float4s, or for single elements where there are more of them: as many as the device
+// holds at a time, so that none has to wait for another to end.
 inline unsigned dot_blocks(const Split& split) {
-  return dot_blocks(std::max(split.vectors, split.head + split.tail));
+  return dot_blocks(std::max(split.vectors, split.head + split.tail), kResidentBlocks);
 }
 
 inline void launch_loads_in_flight(float* result, const float* x, const float* y, size_t n,

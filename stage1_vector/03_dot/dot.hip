@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
   const ProgramInfo program{"1.3",
                             "dot",
                             "result = sum of x[i] * y[i]",
-                            {{"n", size_t{1} << 28, size_t{1} << 20, 100003}},
+                            {{"n", size_t{1} << 28, size_t{1} << 19, 20011}},
                             version_infos(dot::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t n = options.sizes[0];

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "common/blas.h"
@@ -182,16 +183,6 @@ TEST_CASE("infinities and NaN reach the result") {
 
 namespace {
 
-// The old way to end a tree: without the barriers, which only a lock-step wave could do without.
-static __global__ void tree_without_barriers(float* result, const float* x, const float* y,
-                                             size_t n) {
-  __shared__ float sums[dot::kBlock];
-  sums[threadIdx.x] = dot::thread_sum(x, y, n);
-  for (unsigned half = dot::kBlock / 2; half > 0; half /= 2)
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-  if (threadIdx.x == 0) *result = sums[0];
-}
-
 void launch_all_but_last(float* result, const float* x, const float* y, size_t n,
                          const dot::Workspace& workspace) {
   dot::launch_two_pass(result, x, y, n - 1, workspace);
@@ -211,18 +202,4 @@ TEST_CASE("a missing product and an uncleared result are caught") {
   Problem problem(x, y);
   REQUIRE(!problem.check({launch_all_but_last, dot::roundings_two_pass, true}, 0).ok);
   REQUIRE(!problem.check({launch_without_clearing, dot::roundings_atomic, false}, 0).ok);
-}
-
-TEST_CASE("a tree without barriers is caught where threads take turns") {
-  if (std::string(gpu::kBackend) != "cpu") {
-    SUCCEED("a GPU's waves may happen to be in step");
-    return;
-  }
-  const std::vector<float> ones(dot::kBlock, 1.0f);
-  Problem problem(ones, ones);
-  const auto launch = [](float* result, const float* x, const float* y, size_t n,
-                         const dot::Workspace&) {
-    LAUNCH(tree_without_barriers, 1, dot::kBlock, 0, result, x, y, n);
-  };
-  REQUIRE(!problem.check({launch, dot::roundings_two_pass, true}, 0).ok);
 }

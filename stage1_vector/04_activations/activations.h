@@ -20,7 +20,7 @@
 
 namespace activations {
 
-using vector_add::grid_stride_blocks;
+using vector_add::full_grid;
 using vector_add::kBlock;
 using vector_add::kMaxThreads;
 using vector_add::Split;
@@ -330,8 +330,7 @@ static __global__ void backward_vectorized(float* grad_x, const float* grad_y, c
 // Blocks for kVectors float4s per thread, or for one single element per thread where there are
 // more.
 inline unsigned vector_blocks(const Split& split) {
-  return grid_stride_blocks(
-      std::max(gpu::ceil_div(split.vectors, kVectors), split.head + split.tail));
+  return full_grid(std::max(gpu::ceil_div(split.vectors, kVectors), split.head + split.tail));
 }
 
 template <class Activation>
