@@ -72,8 +72,8 @@ TEST_CASE("an arena is rounded up to whole tiles") {
 
 TEST_CASE("every probe does the work that it reports") {
   timing::Arena arena(3 * kSmall + 5);  // an odd number of tiles
-  const size_t half = arena.half();
-  const std::vector<uint4> host = random_vectors(2 * half, 7);
+  const size_t n = arena.half();
+  const std::vector<uint4> host = random_vectors(2 * n, 7);
   for (const auto& version : timing::kVersions) {
     CAPTURE(version.name);
     arena.memory().to_device(host.data(), host.size());
@@ -84,8 +84,8 @@ TEST_CASE("every probe does the work that it reports") {
       REQUIRE(work.bytes == 2.0 * static_cast<double>(arena.half_bytes()));
       const std::vector<uint4> copied = arena.memory().to_host();
       size_t wrong = 0;
-      for (size_t i = 0; i < half; ++i)
-        wrong += !equal(copied[i], host[i]) || !equal(copied[half + i], host[i]);
+      for (size_t i = 0; i < n; ++i)
+        wrong += !equal(copied[i], host[i]) || !equal(copied[n + i], host[i]);
       REQUIRE(wrong == 0);
     } else if (work.limit == Work::Limit::read) {
       REQUIRE(work.bytes == 2.0 * static_cast<double>(arena.half_bytes()));

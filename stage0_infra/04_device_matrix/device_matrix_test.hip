@@ -110,14 +110,15 @@ TEST_CASE("a buffer can be moved, never copied") {
 }
 
 TEST_CASE("destroyed buffers give their memory back") {
+  // The CPU backend looks for leaks itself when the process ends; its free memory is the machine's.
+  if (gpu::kBackend == std::string("cpu")) return;
+  constexpr size_t kBytes = size_t{64} << 20, kBuffers = 8;
   size_t before = 0, after = 0, total = 0;
-  constexpr size_t kBytes = size_t{64} << 20;
   { const DeviceBuffer<char> first_use(kBytes); }
   HIP_CHECK(hipMemGetInfo(&before, &total));
-  for (int i = 0; i < 8; ++i) DeviceBuffer<char>{kBytes};
+  for (size_t i = 0; i < kBuffers; ++i) DeviceBuffer<char>{kBytes};
   HIP_CHECK(hipMemGetInfo(&after, &total));
-  // Other programs may use the device too: only a loss of most of the 8 buffers is a leak.
-  REQUIRE(after + 4 * kBytes > before);
+  REQUIRE(after + kBytes > before);
 }
 
 TEST_CASE("what can't be allocated is out of memory, and the next call works") {
