@@ -16,12 +16,12 @@ import re
 import sys
 from pathlib import Path
 
-from course_lib import results, terminal
+from course_lib import results
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table: \S+ -->$", re.MULTILINE)
-PAGE_WIDTH = 100
+PAGE_WIDTH = 110  # what a README shows of a fenced block without a scroll bar
 
 Reports = dict[str, dict[str, dict]]  # device folder → program → report
 
@@ -47,7 +47,7 @@ def version_table(table: dict) -> list[str]:
     """One table of a program: its versions and peers with time, rate, shares and error."""
     peers = sorted({peer for row in table["rows"] for peer in row["of_peer"]})
     header = ["version", "time", "rate", "of limit", *(f"of {peer}" for peer in peers),
-              "max error", "verdict"]  # fmt: skip
+              "max error", "verdict"]
     lines = [
         f"**{table['problem']}**" + (f", {table['sampled']}" if table["sampled"] else ""),
         "",
@@ -79,7 +79,7 @@ def fact_table(facts: list[dict]) -> list[str]:
 
 
 def origin(report: dict) -> str:
-    """The line under a table: where, with what and when it was measured, and what the limits are."""
+    """The line under a table: where, with what and when it was measured, and the limits."""
     limits = report["limits"]
     shown = [
         f"{results.format_rate(limits[key], unit)} {name}"
@@ -121,17 +121,15 @@ def summary_block(reports: Reports) -> str:
         ordered = sorted(
             programs.values(), key=lambda report: [int(part) for part in report["step"].split(".")]
         )
-        rows = [
-            results.summary_row(
-                results.Outcome(report["step"], report["program"], int(has_failed(report)), report)
-            )
+        outcomes = [
+            results.Outcome(report["step"], report["program"], int(has_failed(report)), report)
             for report in ordered
         ]
         newest = max(ordered, key=lambda report: report["date"])
-        table = terminal.format_table(results.SUMMARY, rows, PAGE_WIDTH)
-        lines += ["```text", *table, "```", f"*{results.device_line(newest)}*", ""]
+        table = results.summary_table(outcomes, PAGE_WIDTH)
+        lines += ["```text", *table, "```", "", f"*{results.device_line(newest)}*", ""]
     if not lines:
-        raise ValueError("no results/<device>/*.json: make them with `scripts/course run --json-dir`")
+        raise ValueError("no results/<device>/*.json: `scripts/course run --json-dir` makes them")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -170,7 +168,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a difference")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 on a difference")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args(arguments)
     try:

@@ -18,7 +18,7 @@ WSL_FOLDER = "/usr/lib/wsl/lib"  # where Windows' driver shows nvidia-smi
 
 @dataclass(frozen=True)
 class Hardware:
-    nvidia: list[str] = field(default_factory=list)  # names of the GPUs that their driver answers for
+    nvidia: list[str] = field(default_factory=list)  # names of the GPUs that a driver answers for
     amd: list[str] = field(default_factory=list)
     nvcc: str | None = None  # paths of the compilers
     hipcc: str | None = None
@@ -107,5 +107,6 @@ def choose(hardware: Hardware, wanted: str = "auto") -> Choice:
         )
     toolkits = [name for name, path in (("nvcc", hardware.nvcc), ("hipcc", hardware.hipcc)) if path]
     if toolkits:
-        return Choice("cpu", f"{' and '.join(toolkits)} found, but no GPU that a driver answers for")
+        found = " and ".join(toolkits)
+        return Choice("cpu", f"{found} found, but no GPU that a driver answers for")
     return Choice("cpu", "no NVIDIA or AMD GPU was found")

@@ -91,7 +91,8 @@ class Build:
             command, log, lambda line: progress.update(_ninja_line(line)), environment, self.root
         )
         built = len(re.findall(r"^\[\d+/\d+\]", text, re.MULTILINE))
-        progress.finish(f"built for {self.backend}, {built} commands" if code == 0 and built else "")
+        done = code == 0 and built
+        progress.finish(f"built for {self.backend}, {built} commands" if done else "")
         if code != 0:
             raise CourseError(
                 f"the {self.backend} build failed: see above and {log}",

@@ -60,15 +60,15 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
         sub.set_defaults(command=command)
         if with_steps:
             sub.add_argument("steps", nargs="*", metavar="STEP",
-                             help="1.1, vector_add, stage1, 1, or a path; none: all")  # fmt: skip
+                             help="1.1, vector_add, stage1, 1, or a path; none: all")
         sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
-                         help="default: what this machine really has")  # fmt: skip
+                         help="default: what this machine really has")
         return sub
 
     run = add("run", run_command, "build and run steps, print the table of results", True)
     run.add_argument("--quick", action="store_true", help="small sizes: checks, no fair times")
     run.add_argument("--json-dir", metavar="DIR", type=Path,
-                     help="also keep every program's results as DIR/<program>.json")  # fmt: skip
+                     help="also keep every program's results as DIR/<program>.json")
     add("test", test_command, "build everything and run the tests", True)
     lister = add("list", list_command, "the steps of the course", False)
     lister.add_argument("--json", action="store_true", help="for programs")
@@ -126,17 +126,15 @@ def run_command(options: argparse.Namespace) -> int:
     chosen = _chosen_steps(options.steps)
     if options.json_dir:
         if options.quick:
-            raise CourseError("--json-dir keeps results, and --quick makes none worth keeping", USAGE)
+            raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
         _require_folder(options.json_dir)
     build, hardware, _ = _set_up(options.backend)
     build.configure(hardware)
     build.build([step.name for step in chosen])
     start = time.monotonic()
     outcomes = [_run_step(step, build, options) for step in chosen]
-    available = terminal.width()
-    rows = [results.summary_row(outcome) for outcome in outcomes]
     say()
-    header, *lines = terminal.format_table(results.SUMMARY, rows, available)
+    header, *lines = results.summary_table(outcomes, terminal.width())
     say(header, "bold")
     for outcome, line in zip(outcomes, lines):
         say(line, {0: "", MISSING: "yellow"}.get(outcome.code, "red"))
@@ -244,24 +242,24 @@ def list_command(options: argparse.Namespace) -> int:
         {"step": step.number, "program": step.name, "summary": summaries.get(step.name, ""),
          "path": str(step.folder.relative_to(ROOT)), "state": "there", "versions": names}
         for step, names in zip(present, versions)
-    ]  # fmt: skip
+    ]
     there = {step.name for step in present}
     entries += [
         {"step": row.number, "program": row.name, "summary": row.summary, "path": "",
          "state": "planned", "versions": []}
         for row in steps.roadmap(ROOT) if row.name not in there
-    ]  # fmt: skip
+    ]
     entries.sort(key=lambda entry: [int(part) for part in entry["step"].split(".")])
     if options.json:
         say(json.dumps(entries, indent=1, ensure_ascii=False))
         return OK
     columns = [Column("step"), Column("program"), Column("what it shows", flexible=True),
-               Column("versions", flexible=True, optional=True)]  # fmt: skip
+               Column("versions", flexible=True, optional=True)]
     rows = [
         [e["step"], e["program"], e["summary"],
          "planned" if e["state"] == "planned" else ", ".join(e["versions"]) or "-"]
         for e in entries
-    ]  # fmt: skip
+    ]
     header, *lines = terminal.format_table(columns, rows, terminal.width())
     say(header, "bold")
     for entry, line in zip(entries, lines):
@@ -293,7 +291,7 @@ def doctor_command(options: argparse.Namespace) -> int:
 
     say("toolchains", "bold")
     for name, command in (("g++", "g++"), ("clang++", "clang++"), ("ninja", "ninja"),
-                          ("nvcc", hardware.nvcc), ("hipcc", hardware.hipcc)):  # fmt: skip
+                          ("nvcc", hardware.nvcc), ("hipcc", hardware.hipcc)):
         answer = process.output([command, "--version"]) if command else None
         version = re.search(r"(?:release|version:?)?\s*(\d+\.\d+[\w.-]*)", answer or "")
         show(name, version[1] if version else "not found")
@@ -332,12 +330,12 @@ def doctor_command(options: argparse.Namespace) -> int:
     show(".venv", f"{folder}" if complete else "not made yet: `scripts/course test` makes it")
     data = os.environ.get("COURSE_DATA")
     show("COURSE_DATA", (data if Path(data).is_dir() else f"{data} is not there") if data
-         else "not set: programs that train then fetch or make their data")  # fmt: skip
+         else "not set: programs that train then fetch or make their data")
 
     say()
     if lacking:
         say(f"missing: `scripts/course run` installs it, or do it yourself: {'; '.join(lacking)}",
-            "yellow")  # fmt: skip
+            "yellow")
         return MISSING
     say("nothing is missing", "green")
     return OK

@@ -37,7 +37,8 @@ def read_packages(path: Path) -> dict[str, list[str]]:
             continue
         group, colon, names = line.partition(":")
         if not colon or not re.fullmatch(r"[\w-]+", group.strip()):
-            raise ValueError(f"{path.name}:{number}: expected 'group: package package', got '{line}'")
+            expected = "expected 'group: package package'"
+            raise ValueError(f"{path.name}:{number}: {expected}, got '{line}'")
         groups.setdefault(group.strip(), []).extend(names.split())
     return groups
 
@@ -95,7 +96,8 @@ def install(names: list[str], log: Path) -> None:
     CMake and Ninja are there; with those, CMake fetches the libraries that are missing.
     """
     if not has_apt():
-        _go_on_without("no apt-get here: the course needs, by their Debian names, " + " ".join(names))
+        listed = " ".join(names)
+        _go_on_without(f"no apt-get here: the course needs, by their Debian names, {listed}")
         return
     missing = missing_packages(names)
     if not missing:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from . import process, terminal
 from .errors import MISSING, CourseError
-from .packages import NO_NETWORK
 
+NO_NETWORK = re.compile("NewConnectionError|ConnectTimeout|ProxyError|name resolution|unreachable")
 CMAKE_REQUIRED = (3, 24)
 
 
@@ -45,13 +45,12 @@ class PythonEnvironment:
         terminal.say(f"installing {' '.join(requirements)} into {self.folder.name}")
         progress = terminal.Progress("  pip")
         command = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check",
-                   "--no-input", "--retries", "2", *requirements]  # fmt: skip
+                   "--no-input", "--retries", "2", *requirements]
         code, text = process.logged(command, self.log, progress.update)
         progress.finish("  installed" if code == 0 else "")
         if code != 0:
-            network = re.search(r"NewConnectionError|ConnectTimeout|ProxyError|name resolution", text)
             errors = [line for line in text.splitlines() if line.startswith("ERROR:")]
-            why = "no network" if network or NO_NETWORK.search(text) else (errors or ["failed"])[0]
+            why = "no network" if NO_NETWORK.search(text) else (errors or ["failed"])[0]
             raise CourseError(
                 f"pip could not install {' '.join(requirements)} ({why}): see {self.log}, then run "
                 "the same command again",
@@ -66,11 +65,12 @@ class PythonEnvironment:
 
     def _create(self) -> None:
         terminal.say(f"making the Python environment {self.folder}")
-        # --clear: an environment that does not work (interrupted, or of another Python) is replaced.
+        # --clear replaces an environment that does not work: interrupted, or of another Python.
         command = [sys.executable, "-m", "venv", "--clear", str(self.folder)]
         code, text = process.logged(command, self.log, lambda line: None)
         if code != 0:
-            why = "python3-venv is missing" if "ensurepip" in text or "No module" in text else "failed"
+            is_missing = "ensurepip" in text or "No module" in text
+            why = "python3-venv is missing" if is_missing else "failed"
             raise CourseError(
                 f"cannot make the Python environment {self.folder} ({why}, see {self.log}): "
                 "`sudo apt-get install python3-venv`, then run the same command again",

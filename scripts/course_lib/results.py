@@ -1,4 +1,4 @@
-"""What the programs wrote with --json: read, checked against the schema, summed up in one line each.
+"""What the programs wrote with --json: read, checked against the schema, summed up in a line each.
 
 The schema (number 1) is written by common/report.cpp; figures are worded as it words them. A figure
 that was not taken, and one that is not a number, is null.
@@ -10,18 +10,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from .terminal import Column
+from .terminal import Column, format_table
 
 FIGURE = (int, float, type(None))
 REPORT = {"schema": int, "step": str, "program": str, "summary": str, "date": str, "quick": bool,
-          "seed": int, "device": dict, "limits": dict, "tables": list, "facts": list}  # fmt: skip
+          "seed": int, "device": dict, "limits": dict, "tables": list, "facts": list}
 DEVICE = {"name": str, "backend": str, "toolkit": str, "wave_size": int, "multiprocessors": int}
 LIMITS = {"copy_bytes_per_s": FIGURE, "read_bytes_per_s": FIGURE, "fma_operations_per_s": FIGURE}
 TABLE = {"problem": str, "sampled": str, "reference_ms": FIGURE, "rows": list}
 ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, "ms": FIGURE,
        "ms_p10": FIGURE, "ms_p90": FIGURE, "rate": FIGURE, "rate_unit": str, "of_limit": FIGURE,
        "limit": str, "of_peer": dict, "max_error": FIGURE, "bound": FIGURE,
-       "index": int, "compared": int, "note": str}  # fmt: skip
+       "index": int, "compared": int, "note": str}
 FACT = {"name": str, "value": FIGURE, "unit": str}
 
 
@@ -110,8 +110,10 @@ def format_peers(of_peer: dict) -> str:
 
 
 def format_value(value: float | None) -> str:
-    """A fact's figure: four significant digits, without an exponent where that is readable."""
-    return "-" if value is None else f"{value:.4g}"
+    """A fact's figure: four significant digits, more only where the whole part has more."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def format_error(row: dict) -> str:
@@ -124,8 +126,9 @@ def format_error(row: dict) -> str:
 
 def device_line(report: dict) -> str:
     device = report["device"]
-    where = "CPU backend" if device["backend"] == "cpu" else f"{device['backend']} {device['toolkit']}"
-    return f"{device['name']}, {where}, {report['date'][:10]}"
+    is_cpu = device["backend"] == "cpu"
+    toolkit = "CPU backend" if is_cpu else f"{device['backend']} {device['toolkit']}"
+    return f"{device['name']}, {toolkit}, {report['date'][:10]}"
 
 
 # ---- One line per program ----------------------------------------------------------------------
@@ -154,14 +157,15 @@ SUMMARY = [
     Column("time", right=True),
     Column("rate", right=True, optional=True),
     Column("of limit", right=True, optional=True),
-    Column("of vendor library", right=True, optional=True),
+    Column("of vendor", right=True, optional=True),
     Column("max error", right=True, optional=True),
     Column("verdict"),
 ]
 
 
 def best_row(report: dict) -> dict | None:
-    """The fastest correct version in the report's first table that was timed; None without one."""
+    """The correct version nearest to its limit in the first table that was timed; where there is no
+    limit, the fastest. None where nothing was timed."""
     for table in report["tables"]:
         timed = [
             row
@@ -169,11 +173,20 @@ def best_row(report: dict) -> dict | None:
             if not row["peer"] and row["status"] == "ok" and row["ms"]
         ]
         if timed:
-            return min(timed, key=lambda row: row["ms"])
+            return max(timed, key=lambda row: (row["of_limit"] or 0, -row["ms"]))
     return None
 
 
-def summary_row(outcome: Outcome) -> list[str]:
+def summary_table(outcomes: list[Outcome], available: int) -> list[str]:
+    """The lines of the table that sums up a run, the header first; without columns that are empty,
+    as the vendor's where no vendor library was there."""
+    rows = [_summary_row(outcome) for outcome in outcomes]
+    shown = [c for c in range(len(SUMMARY)) if any(row[c] != "-" for row in rows)]
+    columns = [SUMMARY[c] for c in shown]
+    return format_table(columns, [[row[c] for c in shown] for row in rows], available)
+
+
+def _summary_row(outcome: Outcome) -> list[str]:
     row = best_row(outcome.report) if outcome.report else None
     if row is None:
         figures = ["-"] * 6

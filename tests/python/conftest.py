@@ -33,13 +33,14 @@ ROW = {
     "skipped": "", "ms": 2.0, "ms_p10": 1.9, "ms_p90": 2.2, "rate": 1.5e12, "rate_unit": "B/s",
     "of_limit": 0.4, "limit": "copy", "of_peer": {"cuBLAS": 0.41}, "max_error": 0.0, "bound": 1e-7,
     "index": 0, "compared": 1000, "failed": 0, "unwritten": 0, "note": "",
-}  # fmt: skip
+}
 REPORT = {
     "schema": 1, "step": "1.1", "program": "vector_add", "summary": "c = a + b",
     "date": "2030-01-02T03:04:05Z", "quick": False, "seed": 1,
     "device": {"name": "Example GPU", "backend": "cuda", "toolkit": "13.0", "wave_size": 32,
                "multiprocessors": 132},
-    "limits": {"copy_bytes_per_s": 4.2e12, "read_bytes_per_s": 4.4e12, "fma_operations_per_s": 6e13},
+    "limits": {"copy_bytes_per_s": 4.2e12, "read_bytes_per_s": 4.4e12,
+               "fma_operations_per_s": 6e13},
     "tables": [{
         "problem": "n=2^28 float32", "sampled": "", "reference_ms": None,
         "rows": [
@@ -53,7 +54,7 @@ REPORT = {
         ],
     }],
     "facts": [{"name": "launch overhead", "value": 3.1, "unit": "us"}],
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ esac
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=ignore)
         (self.root / "README.md").write_text(README, encoding="utf-8")
         for step in ("stage0_infra/01_hello_gpu", "stage1_vector/01_vector_add",
-                     "stage1_vector/02_axpy"):  # fmt: skip
+                     "stage1_vector/02_axpy"):
             name = step.split("/")[1][3:]
             (self.root / step).mkdir(parents=True)
             for file in (f"{name}.h", f"{name}.hip", f"{name}_test.hip"):
@@ -135,7 +136,8 @@ esac
 
     def installed(self, *names: str) -> None:
         """What dpkg-query calls installed; apt-get's stand-in is not needed for more."""
-        self.fake("dpkg-query", "\n".join(f"echo '{name} installed'" for name in names) + "\nexit 1")
+        lines = [f"echo '{name} installed'" for name in names]
+        self.fake("dpkg-query", "\n".join([*lines, "exit 1"]))
 
     def fake_apt(self, error: str) -> None:
         """An apt-get that installs with success, or says `error` and fails."""
@@ -152,7 +154,7 @@ esac
 
     def environment(self) -> dict[str, str]:
         return {"PATH": str(self.fakes), "FAKES": str(self.fakes), "HOME": str(self.root.parent),
-                "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **self.variables}  # fmt: skip
+                "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **self.variables}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, str(self.root / "scripts" / "course"), *arguments]
@@ -161,7 +163,7 @@ esac
         return subprocess.run(
             self.command(*arguments), env=self.environment(), cwd=cwd or self.root, text=True,
             capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
-        )  # fmt: skip
+        )
 
     def calls(self) -> list[str]:
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []

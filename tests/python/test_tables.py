@@ -150,8 +150,8 @@ def test_the_committed_results_are_valid():
 
 def test_figures_read_as_the_programs_print_them():
     assert [results.format_ms(ms) for ms in (None, 0.0031, 0.25, 19.94, 1234)] == [
-        "-", "3.10 us", "250 us", "19.9 ms", "1.23 s"]  # fmt: skip
+        "-", "3.10 us", "250 us", "19.9 ms", "1.23 s"]
     assert results.format_rate(6.9e12, "operations/s") == "6.90 TFLOP/s"
     assert results.format_rate(4.2e9, "B/s") == "4.20 GB/s"
     assert [results.format_share(s) for s in (None, 0.0001, 0.042, 0.95, 1.02)] == [
-        "-", "<0.1%", "4.2%", "95%", "102%"]  # fmt: skip
+        "-", "<0.1%", "4.2%", "95%", "102%"]
