@@ -123,10 +123,10 @@ void run_on_team(Grid& grid) {
   constexpr std::chrono::microseconds kAlone{50};
   const auto start = std::chrono::steady_clock::now();
   const auto done = [&] { return grid.failed || grid.next >= grid.blocks; };
-  do {
+  for (grid.chunk = 1; std::chrono::steady_clock::now() - start < kAlone; grid.chunk *= 2) {
     run_blocks(grid, 1);
     if (done()) return;
-  } while (std::chrono::steady_clock::now() - start < kAlone);
+  }
   const size_t left = grid.blocks - grid.next;
   const size_t team = std::min(static_cast<size_t>(device().threads), left);
   grid.chunk = std::clamp<size_t>(left / (team * 16), 1, 1024);

@@ -54,7 +54,7 @@ void run(const std::string& formula, vector_add::Launch::Function vector_add::La
 int main(int argc, char** argv) {
   const ProgramInfo program{"1.1",
                             "vector_add",
-                            "c = a + b and c = a * b",
+                            "sums and products, element by element",
                             {{"n", size_t{1} << 28, size_t{1} << 22, 100003}},
                             version_infos(vector_add::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {

@@ -103,7 +103,7 @@ void run_axpy(Problem& p, const Options& options, Report& report) {
 int main(int argc, char** argv) {
   const ProgramInfo program{"1.2",
                             "axpy",
-                            "y = alpha * x and y = alpha * x + y",
+                            "scaling, and adding what was scaled",
                             {{"n", size_t{1} << 28, size_t{1} << 22, 100003}},
                             version_infos(axpy::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {

@@ -140,7 +140,7 @@ void run(Problem& p, const Options& options, Report& report) {
 int main(int argc, char** argv) {
   const ProgramInfo program{"1.3",
                             "dot",
-                            "result = sum of x[i] * y[i]",
+                            "sum of x[i] * y[i]",
                             {{"n", size_t{1} << 28, size_t{1} << 19, 20011}},
                             version_infos(dot::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {

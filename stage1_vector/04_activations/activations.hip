@@ -80,7 +80,7 @@ void run(Problem& p, const Options& options, Report& report) {
 int main(int argc, char** argv) {
   const ProgramInfo program{"1.4",
                             "activations",
-                            "y = f(x) and grad_x = grad_y * f'(x)",
+                            "functions between layers, and their slopes",
                             {{"n", size_t{1} << 28, size_t{1} << 18, 20011}},
                             version_infos(activations::kVersions<activations::Relu>)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
