@@ -15,8 +15,8 @@
 // What a version needs beyond the portable subset. On other hardware its row says so.
 enum class Needs { Any, Sm90, Cdna };
 
-// One version of a step. Every step has ONE list of them, kVersions, which the program, the test and
-// the course all walk.
+// One version of a step. Every step has ONE list of them, kVersions, which the program, the test
+// and the course all walk.
 template <class Launch>
 struct Version {
   const char* name;
@@ -70,9 +70,10 @@ inline void require_device_memory(double bytes) {
   HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
   if (bytes <= static_cast<double>(free_bytes)) return;
   char line[160];
-  std::snprintf(line, sizeof line,
-                "this size needs %.1f GB of device memory and %.1f GB are free: choose a smaller --size",
-                bytes / 1e9, static_cast<double>(free_bytes) / 1e9);
+  std::snprintf(
+      line, sizeof line,
+      "this size needs %.1f GB of device memory and %.1f GB are free: choose a smaller --size",
+      bytes / 1e9, static_cast<double>(free_bytes) / 1e9);
   throw UsageError(line);
 }
 
@@ -117,8 +118,8 @@ Row measure(const std::string& name, const std::string& lesson, Needs needs, Wor
   return row;
 }
 
-// Parses the options, finds the device and runs `body(options, report)`. Whatever goes wrong becomes
-// one line on stderr and an ExitCode.
+// Parses the options, finds the device and runs `body(options, report)`. Whatever goes wrong
+// becomes one line on stderr and an ExitCode.
 template <class Body>
 int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) {
   const auto fail = [&](const std::exception& error, ExitCode code) {

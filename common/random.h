@@ -34,10 +34,9 @@ __host__ __device__ inline Words philox(Words counter, std::uint32_t key0, std::
 __host__ __device__ inline std::uint32_t word(std::uint64_t seed, std::uint32_t stream,
                                               std::uint64_t i) {
   const std::uint64_t quad = i / 4;
-  const Words words = philox({{static_cast<std::uint32_t>(quad),
-                               static_cast<std::uint32_t>(quad >> 32), stream, 0u}},
-                             static_cast<std::uint32_t>(seed),
-                             static_cast<std::uint32_t>(seed >> 32));
+  const Words words = philox(
+      {{static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(quad >> 32), stream, 0u}},
+      static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
   return words.w[i % 4];
 }
 

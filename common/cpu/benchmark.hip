@@ -24,7 +24,7 @@ namespace {
 constexpr unsigned kBlock = 256;
 constexpr size_t kElements = size_t{16} << 20;
 constexpr int kSide = 512;
-constexpr int kBarriers = 100;
+constexpr int kBarriers = 1000;
 constexpr int kTurns = 15;
 
 // c = a + b, one element per thread.

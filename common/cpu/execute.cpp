@@ -1,7 +1,6 @@
 // A launch: checked as a device would check it, then its blocks are spread over the host's threads.
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -117,20 +116,11 @@ void run_on_own_threads(Grid& grid, bool all_at_once) {
   sanitizer::acquire(&launch_sync);
 }
 
-// The calling thread begins alone: most launches of a small problem are over before a second thread
-// has woken up, and on a busy machine that takes milliseconds.
+// All host threads take chunks of blocks until none is left.
 void run_on_team(Grid& grid) {
-  constexpr std::chrono::microseconds kAlone{50};
-  const auto start = std::chrono::steady_clock::now();
-  const auto done = [&] { return grid.failed || grid.next >= grid.blocks; };
-  for (grid.chunk = 1; std::chrono::steady_clock::now() - start < kAlone; grid.chunk *= 2) {
-    run_blocks(grid, 1);
-    if (done()) return;
-  }
-  const size_t left = grid.blocks - grid.next;
-  const size_t team = std::min(static_cast<size_t>(device().threads), left);
-  grid.chunk = std::clamp<size_t>(left / (team * 16), 1, 1024);
-  if (team == 1) return run_blocks(grid, left);
+  const size_t team = std::min(static_cast<size_t>(device().threads), grid.blocks);
+  if (team == 1) return run_blocks(grid, grid.blocks);
+  grid.chunk = std::clamp<size_t>(grid.blocks / (team * 16), 1, 1024);
   pool().run(
       [](void* argument) {
         Grid& shared = *static_cast<Grid*>(argument);

@@ -223,6 +223,7 @@ def test_complete_programs_pass(tmp_path):
         (cuda_program([(75, "", [])]), ["sm_75"], "no kernel for sm_75"),
         (cuda_program([(75, "", ["f"])], flags=0x8000), ["sm_75"], "-no-compress"),
         (elf(62), ["sm_75"], "no section .nv_fatbin"),
+        (elf(62, symbols=["hipLaunchKernel"]), ["gfx90a"], "no section .hip_fatbin"),
         (hip_program([("gfx90a", ["f"])]), ["gfx90a", "gfx1030"], "gfx1030 lacks 1 of 1 kernels"),
         (hip_program([("gfx90a", ["f", "g"]), ("gfx1030", ["g"])]), ["gfx90a", "gfx1030"], "e.g. f"),
         (hip_program([("gfx90a", ["f"])], machine=62), ["gfx90a"], "ELF machine 62"),
@@ -235,6 +236,11 @@ def test_missing_device_code_is_found(tmp_path, program, architectures, why):
     answer = device_code(tmp_path, program, *architectures)
     assert answer.returncode == 1
     assert answer.stdout.startswith("FAIL stage1_vector/vector_add: ") and why in answer.stdout
+
+
+def test_a_program_that_launches_nothing_needs_no_device_code(tmp_path):
+    answer = device_code(tmp_path, elf(62, symbols=["hipMalloc"]), "gfx90a")
+    assert answer.returncode == 0 and "launches no kernel" in answer.stdout
 
 
 def test_a_build_without_programs_fails(tmp_path):

@@ -11,7 +11,8 @@
 namespace {
 
 // Reads its neighbour's element: right only behind a barrier.
-constexpr int kNeighbourWrites = __LINE__ + 3, kNeighbourReads = kNeighbourWrites + 1;
+[[maybe_unused]] constexpr int kNeighbourWrites = __LINE__ + 4;
+[[maybe_unused]] constexpr int kNeighbourReads = kNeighbourWrites + 1;
 __global__ void neighbour_racy(int* out) {
   __shared__ int values[64];
   values[threadIdx.x] = static_cast<int>(threadIdx.x);
@@ -25,7 +26,7 @@ __global__ void neighbour(int* out) {
 }
 
 // A tree over shared memory whose last levels trust that a wave runs in step.
-constexpr int kTreeAdds = __LINE__ + 7;
+[[maybe_unused]] constexpr int kTreeAdds = __LINE__ + 7;
 __global__ void tree_racy(int* out) {
   __shared__ volatile int sum[64];
   const unsigned t = threadIdx.x;
@@ -50,12 +51,12 @@ __global__ void tree(int* out) {
 }
 
 // Counts without and with an atomic, over blocks.
-constexpr int kCounts = __LINE__ + 2;
+[[maybe_unused]] constexpr int kCounts = __LINE__ + 1;
 __global__ void count_racy(int* counter) { *counter += 1; }
 __global__ void count(int* counter) { atomicAdd(counter, 1); }
 
 // A block reads what another block writes in the same launch.
-constexpr int kReadsAcross = __LINE__ + 4;
+[[maybe_unused]] constexpr int kReadsAcross = __LINE__ + 4;
 __global__ void across_blocks_racy(int* cells) {
   if (threadIdx.x != 0) return;
   const unsigned next = (blockIdx.x + 1) % gridDim.x;
