@@ -67,11 +67,10 @@ if(COURSE_BACKEND STREQUAL cpu)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND COURSE_HAVE_NO_TREE_LOOP_IF_CONVERT)
     target_compile_options(gpu_cpu PUBLIC -fno-tree-loop-if-convert)
   endif()
-  # The scheduler's own data is shared by all fibers on purpose: ThreadSanitizer is told what orders
-  # the kernels, and must not look at the rest.
+  # The backend's own data is shared by all fibers on purpose: ThreadSanitizer is told what orders the
+  # kernels, and must not look at the rest.
   if(COURSE_SANITIZE STREQUAL thread)
-    set_source_files_properties("${root}/common/cpu/block.cpp" "${root}/common/cpu/execute.cpp"
-      "${root}/common/cpu/fault.cpp" PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+    set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
   endif()
   # A large frame must touch the guard page below a fiber's stack, not jump over it.
   check_cxx_compiler_flag(-fstack-clash-protection COURSE_HAVE_STACK_CLASH_PROTECTION)
