@@ -244,6 +244,17 @@ CPU_DEVICE_FUNCTION void __threadfence_block() { __atomic_signal_fence(__ATOMIC_
 
 // ---- Arithmetic -------------------------------------------------------------------------------
 // <cmath> has most of the names; these are the ones that only GPUs have.
+namespace cpu {
+
+template <class To, class From>
+CPU_DEVICE_FUNCTION To same_bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "both hold the same bits");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+}  // namespace cpu
 
 CPU_DEVICE_FUNCTION float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 CPU_DEVICE_FUNCTION double rsqrt(double x) { return 1.0 / std::sqrt(x); }
@@ -257,26 +268,10 @@ CPU_DEVICE_FUNCTION int __clz(int x) {
 }
 CPU_DEVICE_FUNCTION int __ffs(int x) { return __builtin_ffs(x); }
 CPU_DEVICE_FUNCTION int __ffsll(long long x) { return __builtin_ffsll(x); }
-CPU_DEVICE_FUNCTION int __float_as_int(float x) {
-  int bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-CPU_DEVICE_FUNCTION unsigned __float_as_uint(float x) {
-  unsigned bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-CPU_DEVICE_FUNCTION float __int_as_float(int bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-CPU_DEVICE_FUNCTION float __uint_as_float(unsigned bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
+CPU_DEVICE_FUNCTION int __float_as_int(float x) { return cpu::same_bits<int>(x); }
+CPU_DEVICE_FUNCTION unsigned __float_as_uint(float x) { return cpu::same_bits<unsigned>(x); }
+CPU_DEVICE_FUNCTION float __int_as_float(int bits) { return cpu::same_bits<float>(bits); }
+CPU_DEVICE_FUNCTION float __uint_as_float(unsigned bits) { return cpu::same_bits<float>(bits); }
 template <class T>
 CPU_DEVICE_FUNCTION T __ldg(const T* address) {
   return *address;

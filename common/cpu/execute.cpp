@@ -7,7 +7,6 @@
 #include <numeric>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "common/cpu/block.h"
 #include "common/cpu/fault.h"
