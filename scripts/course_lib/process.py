@@ -48,9 +48,27 @@ def _interrupt(process: subprocess.Popen) -> None:
                 process.send_signal(signal_number)
 
 
+def _start(command: Sequence[str], **how) -> subprocess.Popen:
+    """Popen(), with Ctrl-C held back meanwhile: a child whose start it cut short would run on."""
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda which, _: came.append(which))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        process = subprocess.Popen(command, **how)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        _interrupt(process)
+        raise KeyboardInterrupt
+    return process
+
+
 def stream(command: Sequence[str], env: Environment | None = None, cwd: Path | None = None) -> int:
     """Runs the command on the learner's own terminal. Returns its exit code."""
-    process = subprocess.Popen(command, env=env, cwd=cwd)
+    process = _start(command, env=env, cwd=cwd)
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -73,7 +91,7 @@ def logged(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         file.write(f"$ {shown(command)}\n")
-        process = subprocess.Popen(
+        process = _start(
             command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace",
         )
