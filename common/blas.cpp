@@ -62,6 +62,56 @@ void dot(std::size_t n, const float* x, const float* y, float* device_result) {
         "cublasSdot");
 }
 
+// cuBLAS stores matrices by columns, so a row-major matrix is its own transpose there: instead of
+// C = A B the calls below ask for the transpose of C, the product of the transposes of B and A.
+
+namespace {
+
+std::int64_t size(std::size_t n) { return static_cast<std::int64_t>(n); }
+cublasOperation_t operation(bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
+
+}  // namespace
+
+void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
+  const float one = 1, zero = 0;
+  scalars_on(CUBLAS_POINTER_MODE_HOST);
+  check(cublasSgeam_64(handle(), CUBLAS_OP_T, CUBLAS_OP_N, size(rows), size(cols), &one, a,
+                       size(cols), &zero, out, size(rows), out, size(rows)),
+        "cublasSgeam");
+}
+
+void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, const float* a,
+          std::size_t lda, const float* x, float beta, float* y) {
+  scalars_on(CUBLAS_POINTER_MODE_HOST);
+  check(cublasSgemv_64(handle(), operation(!transposed), size(cols), size(rows), &alpha, a,
+                       size(lda), x, 1, &beta, y, 1),
+        "cublasSgemv");
+}
+
+void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, std::size_t K,
+          float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb, float beta,
+          float* c, std::size_t ldc) {
+  scalars_on(CUBLAS_POINTER_MODE_HOST);
+  check(cublasSgemm_64(handle(), operation(transposed_b), operation(transposed_a), size(N), size(M),
+                       size(K), &alpha, b, size(ldb), a, size(lda), &beta, c, size(ldc)),
+        "cublasSgemm");
+}
+
+void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
+                const void* b, float* c) {
+  const float one = 1, zero = 0;
+  const cudaDataType_t input = type == Input::float16    ? CUDA_R_16F
+                               : type == Input::bfloat16 ? CUDA_R_16BF
+                                                         : CUDA_R_32F;
+  const cublasComputeType_t compute =
+      type == Input::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  scalars_on(CUBLAS_POINTER_MODE_HOST);
+  check(cublasGemmEx_64(handle(), CUBLAS_OP_N, CUBLAS_OP_N, size(N), size(M), size(K), &one, b,
+                        input, size(N), a, input, size(K), &zero, c, CUDA_R_32F, size(N), compute,
+                        CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+}
+
 #elif defined(COURSE_HAVE_ROCBLAS)
 
 namespace {
@@ -112,6 +162,58 @@ void dot(std::size_t n, const float* x, const float* y, float* device_result) {
   check(rocblas_sdot(handle(), to_int(n), x, 1, y, 1, device_result), "rocblas_sdot");
 }
 
+// rocBLAS stores matrices by columns, so a row-major matrix is its own transpose there: instead of
+// C = A B the calls below ask for the transpose of C, the product of the transposes of B and A.
+
+namespace {
+
+rocblas_operation operation(bool transposed) {
+  return transposed ? rocblas_operation_transpose : rocblas_operation_none;
+}
+
+}  // namespace
+
+void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
+  const float one = 1, zero = 0;
+  scalars_on(rocblas_pointer_mode_host);
+  check(rocblas_sgeam(handle(), rocblas_operation_transpose, rocblas_operation_none, to_int(rows),
+                      to_int(cols), &one, a, to_int(cols), &zero, out, to_int(rows), out,
+                      to_int(rows)),
+        "rocblas_sgeam");
+}
+
+void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, const float* a,
+          std::size_t lda, const float* x, float beta, float* y) {
+  scalars_on(rocblas_pointer_mode_host);
+  check(rocblas_sgemv(handle(), operation(!transposed), to_int(cols), to_int(rows), &alpha, a,
+                      to_int(lda), x, 1, &beta, y, 1),
+        "rocblas_sgemv");
+}
+
+void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, std::size_t K,
+          float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb, float beta,
+          float* c, std::size_t ldc) {
+  scalars_on(rocblas_pointer_mode_host);
+  check(rocblas_sgemm(handle(), operation(transposed_b), operation(transposed_a), to_int(N),
+                      to_int(M), to_int(K), &alpha, b, to_int(ldb), a, to_int(lda), &beta, c,
+                      to_int(ldc)),
+        "rocblas_sgemm");
+}
+
+void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
+                const void* b, float* c) {
+  if (type == Input::tf32) throw std::runtime_error("rocBLAS has no tf32");
+  const float one = 1, zero = 0;
+  const rocblas_datatype input =
+      type == Input::float16 ? rocblas_datatype_f16_r : rocblas_datatype_bf16_r;
+  scalars_on(rocblas_pointer_mode_host);
+  check(rocblas_gemm_ex(handle(), rocblas_operation_none, rocblas_operation_none, to_int(N),
+                        to_int(M), to_int(K), &one, b, input, to_int(N), a, input, to_int(K), &zero,
+                        c, rocblas_datatype_f32_r, to_int(N), c, rocblas_datatype_f32_r, to_int(N),
+                        rocblas_datatype_f32_r, rocblas_gemm_algo_standard, 0, 0),
+        "rocblas_gemm_ex");
+}
+
 #else
 
 namespace {
@@ -127,6 +229,18 @@ bool available() { return false; }
 void axpy(std::size_t, float, const float*, float*) { none(); }
 void scal(std::size_t, float, float*) { none(); }
 void dot(std::size_t, const float*, const float*, float*) { none(); }
+void transpose(std::size_t, std::size_t, const float*, float*) { none(); }
+void gemv(bool, std::size_t, std::size_t, float, const float*, std::size_t, const float*, float,
+          float*) {
+  none();
+}
+void gemm(bool, bool, std::size_t, std::size_t, std::size_t, float, const float*, std::size_t,
+          const float*, std::size_t, float, float*, std::size_t) {
+  none();
+}
+void gemm_mixed(Input, std::size_t, std::size_t, std::size_t, const void*, const void*, float*) {
+  none();
+}
 
 #endif
 

@@ -21,4 +21,25 @@ void scal(std::size_t n, float alpha, float* x);
 // *device_result = sum of x[i] * y[i] over i in [0, n). The host does not wait for it.
 void dot(std::size_t n, const float* x, const float* y, float* device_result);
 
+// Matrices are row-major; a leading dimension is the distance between the starts of two rows, in
+// elements. An operand that is `transposed` is stored as (columns, rows) of what stands in the
+// formula.
+
+// out (cols, rows) = the transpose of a (rows, cols). Both without gaps between their rows.
+void transpose(std::size_t rows, std::size_t cols, const float* a, float* out);
+// y = alpha * A x + beta * y with A = a (rows, cols), or A = the transpose of a.
+void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, const float* a,
+          std::size_t lda, const float* x, float beta, float* y);
+// C = alpha * A B + beta * C with A (M, K), B (K, N), C (M, N), all in IEEE float: no tf32.
+void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, std::size_t K,
+          float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb, float beta,
+          float* c, std::size_t ldc);
+
+// What the matrix units multiply; sums and C are float. `tf32` is stored as float.
+enum class Input { float16, bfloat16, tf32 };
+// C = A B with A (M, K), B (K, N), C (M, N), none with gaps between rows. rocBLAS has no tf32: the
+// call throws.
+void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
+                const void* b, float* c);
+
 }  // namespace blas

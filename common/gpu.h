@@ -1,8 +1,8 @@
 // One HIP source, three backends. This file is the only one that knows where a kernel runs.
 //
 //   hipcc  AMD GPU     <hip/hip_runtime.h> as it is
-//   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps every hipName that the course uses to
-//   cudaName g++    any CPU     common/cpu/hip_cpu.h implements the same names on host threads
+//   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps each hipName in use to its cudaName
+//   g++    any CPU     common/cpu/hip_cpu.h implements the same names on host threads
 //
 // Everything that the vendors do differently and that a kernel can notice is named once, below.
 #pragma once

@@ -13,7 +13,7 @@
 #include "common/timer.h"
 
 // What a version needs beyond the portable subset. On other hardware its row says so.
-enum class Needs { Any, Sm90, Cdna };
+enum class Needs { Any, Sm80, Sm90, Cdna };
 
 // One version of a step. Every step has ONE list of them, kVersions, which the program, the test
 // and the course all walk.
@@ -84,6 +84,7 @@ inline std::string missing(Needs needs) {
   int device = 0, major = 0;
   HIP_CHECK(hipGetDevice(&device));
   HIP_CHECK(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, device));
+  if (needs == Needs::Sm80 && major >= 8) return "";
   if (needs == Needs::Sm90 && major == 9) return "";
 #elif defined(GPU_BACKEND_HIP)
   if (needs == Needs::Cdna) {
@@ -92,7 +93,14 @@ inline std::string missing(Needs needs) {
     if (std::string(properties.gcnArchName).rfind("gfx9", 0) == 0) return "";
   }
 #endif
-  return needs == Needs::Sm90 ? "needs sm_90" : "needs CDNA";
+  switch (needs) {
+    case Needs::Sm80:
+      return "needs sm_80";
+    case Needs::Sm90:
+      return "needs sm_90";
+    default:
+      return "needs CDNA";
+  }
 }
 
 // One version from first launch to table row: poisons the outputs, launches, has `verify` compare

@@ -1,5 +1,5 @@
-// Which part of a long vector is held against its reference: all of it where that is quick, else
-// the first chunk, the last one and a fixed random choice of those between.
+// Which part of a long vector or of a large matrix is held against its reference: all of it where
+// that is quick, else the first chunk or row, the last one and a fixed random choice between.
 #pragma once
 
 #include <algorithm>
@@ -75,6 +75,59 @@ inline Sample choose_sample(size_t n, std::uint64_t seed) {
   }
   sample.text = "checked on " + std::to_string(chosen.size()) + " of " + std::to_string(chunks) +
                 " chunks of " + std::to_string(kChunk);
+  return sample;
+}
+
+// The rows of a row-major matrix that are compared, and its number of columns.
+struct RowSample {
+  std::vector<size_t> rows;  // ascending
+  size_t cols = 0;
+  std::string text;  // for Report::table; empty: the sample is every row
+
+  // Copies the sampled rows to the host, row behind row, from a device matrix whose rows begin
+  // `stride` elements apart (0: cols).
+  template <class T>
+  std::vector<T> to_host(const T* matrix, size_t stride = 0) const {
+    if (stride == 0) stride = cols;
+    std::vector<T> result(rows.size() * cols);
+    if (cols == 0) return result;
+    for (size_t r = 0; r < rows.size(); ++r)
+      HIP_CHECK(hipMemcpy(result.data() + r * cols, matrix + rows[r] * stride, cols * sizeof(T),
+                          hipMemcpyDeviceToHost));
+    return result;
+  }
+
+  // Holds the sampled rows of the device matrix against want[i] within bound(i), where i counts the
+  // sample's elements. The verdict's index is row * cols + column in the whole matrix.
+  template <class T, class Bound>
+  Comparison compare(const T* matrix, const std::vector<double>& want, Bound bound,
+                     size_t stride = 0) const {
+    const std::vector<T> got = to_host(matrix, stride);
+    Comparison result = ::compare(
+        got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; }, bound);
+    if (!got.empty()) result.index = rows[result.index / cols] * cols + result.index % cols;
+    return result;
+  }
+};
+
+// The sample of a matrix of `rows` x `cols`: every row, or `at_most` (2 or more) of them.
+inline RowSample choose_rows(size_t rows, size_t cols, size_t at_most, std::uint64_t seed) {
+  constexpr std::uint32_t kStream = 0x5A3F1Fu;  // a sequence that no input uses
+  RowSample sample;
+  sample.cols = cols;
+  if (rows <= at_most) {
+    for (size_t row = 0; row < rows; ++row) sample.rows.push_back(row);
+    return sample;
+  }
+  sample.rows = {0, rows - 1};
+  for (size_t i = 2; i < at_most; ++i) {
+    const std::uint64_t high = random_numbers::word(seed, kStream, 2 * i);
+    sample.rows.push_back((high << 32 | random_numbers::word(seed, kStream, 2 * i + 1)) % rows);
+  }
+  std::sort(sample.rows.begin(), sample.rows.end());
+  sample.rows.erase(std::unique(sample.rows.begin(), sample.rows.end()), sample.rows.end());
+  sample.text =
+      "checked on " + std::to_string(sample.rows.size()) + " of " + std::to_string(rows) + " rows";
   return sample;
 }
 
