@@ -103,6 +103,19 @@ __device__ inline void grid_sync() {
 #define GPU_LAUNCH_BOUNDS(threads, blocks_per_multiprocessor) __launch_bounds__(threads)
 #endif
 
+// Before a loop over an array that must lie in registers: it has no address there, so every index
+// must be a constant. Compilers unroll short loops by themselves, long ones only when told to.
+// GPU_UNROLL_INNER is for the innermost of such loops, over neighbours in the array: the CPU
+// backend keeps it a loop, because g++ makes one vector instruction of it only if it has not
+// unrolled it.
+#if defined(GPU_BACKEND_CPU)
+#define GPU_UNROLL
+#define GPU_UNROLL_INNER _Pragma("GCC unroll 1")
+#else
+#define GPU_UNROLL _Pragma("unroll")
+#define GPU_UNROLL_INNER GPU_UNROLL
+#endif
+
 // ---- Shared memory ----------------------------------------------------------------------------
 
 // Inside a kernel: DYNAMIC_SHARED(float, tile) declares `float* tile`, as long as the launch's
@@ -114,6 +127,18 @@ __device__ inline void grid_sync() {
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]; \
   type* name = reinterpret_cast<type*>(gpu_dynamic_shared)
 #endif
+
+// The most shared memory, static and dynamic together, that a block of the current device can have.
+inline size_t max_shared_bytes() {
+  int device = 0, bytes = 0;
+  HIP_CHECK(hipGetDevice(&device));
+#if defined(GPU_BACKEND_CUDA)
+  HIP_CHECK(hipDeviceGetAttribute(&bytes, hipDeviceAttributeSharedMemPerBlockOptin, device));
+#else
+  HIP_CHECK(hipDeviceGetAttribute(&bytes, hipDeviceAttributeMaxSharedMemoryPerBlock, device));
+#endif
+  return static_cast<size_t>(bytes);
+}
 
 // Call once before launching `kernel` with more than 48 KiB of dynamic shared memory: NVIDIA wants
 // to be asked; AMD has 64 KiB, asked or not.

@@ -209,7 +209,8 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
 
   for (const std::string& name : options->versions) check_version(name, program);
 
-  if (size_option != nullptr && size_option->count() > 0) {
+  options->sizes_given = size_option != nullptr && size_option->count() > 0;
+  if (options->sizes_given) {
     options->sizes = parse_sizes(size, program);
   } else {
     options->sizes.clear();

@@ -40,6 +40,7 @@ struct ProgramInfo {
 struct Options {
   std::vector<std::string> versions;  // empty: all
   std::vector<std::size_t> sizes;     // one per ProgramInfo::sizes
+  bool sizes_given = false;           // by --size: not the defaults
   std::uint64_t seed = 1;
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
   bool quick = false;

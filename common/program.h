@@ -108,10 +108,11 @@ inline std::string missing(Needs needs) {
 //   launch()  queues the version's work on the default stream
 //   outputs   {pointer, bytes} of what it must write
 //   verify()  copies the result back and returns the Comparison
+//   settle_ms is time_gpu's
 template <class Launch, class Verify>
 Row measure(const std::string& name, const std::string& lesson, Needs needs, Work work,
             const std::vector<std::pair<void*, size_t>>& outputs, int repeat, Launch&& launch,
-            Verify&& verify) {
+            Verify&& verify, double settle_ms = 20) {
   Row row;
   row.name = name, row.lesson = lesson, row.work = work;
   row.skipped = missing(needs);
@@ -121,7 +122,7 @@ Row measure(const std::string& name, const std::string& lesson, Needs needs, Wor
   HIP_CHECK(hipDeviceSynchronize());
   row.check = verify();
   if (!row.check.ok) return row;
-  const Timing timing = time_gpu(launch, repeat);
+  const Timing timing = time_gpu(launch, repeat, settle_ms);
   row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
   return row;
 }

@@ -69,8 +69,10 @@ class GpuTimer {
 // Runs `work` (something that queues GPU work on the default stream) until the clocks have settled,
 // then times it `repeat` times; repeat 0 chooses between 5 and 100 so that the whole takes about
 // half a second. Work shorter than the events can resolve is timed in batches and divided.
+// `settle_ms` is how long the clocks may take to settle: work that the device's power limits, such
+// as large products on matrix units, begins fast and slows down within half a second.
 template <class Work>
-Timing time_gpu(Work&& work, int repeat = 0) {
+Timing time_gpu(Work&& work, int repeat = 0, double settle_ms = 20) {
   GpuTimer timer;
   timer.start();
   work();
@@ -78,7 +80,7 @@ Timing time_gpu(Work&& work, int repeat = 0) {
   timer.start();
   work();
   once = std::max(timer.stop(), 1e-4);
-  const double warm_up_ms = std::min(20.0, 20 * once);
+  const double warm_up_ms = std::min(settle_ms, settle_ms * once);
   for (double spent = 0; spent < warm_up_ms; spent += once) work();
   const int batch = static_cast<int>(std::clamp(0.2 / once, 1.0, 100.0));
   if (repeat == 0) repeat = static_cast<int>(std::clamp(500.0 / (once * batch), 5.0, 100.0));

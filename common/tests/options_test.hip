@@ -125,6 +125,7 @@ class KeptVariable {
 TEST_CASE("options: defaults") {
   const Options options = parse(kGemm, {}).value();
   CHECK(options.sizes == Sizes{512, 256, 128});
+  CHECK_FALSE(options.sizes_given);
   CHECK(options.versions.empty());
   CHECK(options.seed == 1);
   CHECK(options.repeat == 0);
@@ -140,6 +141,7 @@ TEST_CASE("options: --quick takes the small sizes, --size comes before it") {
   CHECK(parse(kGemm, {"--quick"}).value().sizes == Sizes{301, 67, 45});
   CHECK(parse(kGemm, {"--quick"}, "cuda").value().sizes == Sizes{301, 67, 45});
   CHECK(parse(kGemm, {"--quick", "--size", "1x2x3"}).value().sizes == Sizes{1, 2, 3});
+  CHECK(parse(kGemm, {"--quick", "--size", "1x2x3"}).value().sizes_given);
 }
 
 TEST_CASE("options: sizes") {
