@@ -109,7 +109,176 @@ def activations():
     return arrays
 
 
-STEPS = (vector_add, axpy, dot, activations)
+def matrix_activations():
+    generator = np.random.default_rng(31)
+    rows, cols = 67, 31
+    x, grad_y = random(generator, (rows, cols)), random(generator, (rows, cols))
+    bias = random(generator, cols)
+    arrays = {"x": x, "bias": bias, "grad_y": grad_y}
+    # One addition rounds alike everywhere: the sum is float32, what follows is double.
+    sums, wide_grad_y = wide(x + bias, grad_y)
+    for name, function in ACTIVATIONS.items():
+        value, derivative = function(sums)
+        arrays[name] = value
+        arrays[name + "_grad"] = derivative * wide_grad_y
+    return arrays
+
+
+def transpose():
+    generator = np.random.default_rng(21)
+    a = random(generator, (100, 68))
+    return {"a": a, "result": np.ascontiguousarray(a.astype(np.float64).T)}
+
+
+def gemv():
+    generator = np.random.default_rng(22)
+    rows, cols = 67, 131
+    a, x, x_transposed = random(generator, (rows, cols)), random(generator, cols), random(generator, rows)
+    y, y_transposed = random(generator, rows), random(generator, cols)
+    alpha, beta = np.float32(-1.3), np.float32(0.7)
+    wide_a, wide_x, wide_y = wide(a, x, y)
+    return {"a": a, "x": x, "y": y, "x_transposed": x_transposed, "y_transposed": y_transposed,
+            "alpha": alpha, "beta": beta,
+            "result": np.float64(alpha) * (wide_a @ wide_x) + np.float64(beta) * wide_y,
+            "result_transposed": np.float64(alpha) * (wide_a.T @ x_transposed.astype(np.float64))
+            + np.float64(beta) * y_transposed.astype(np.float64)}
+
+
+def round_fraction(array, bits):
+    """float32 with `bits` of its 23 fraction bits left, rounded to nearest, ties to even."""
+    dropped = 23 - bits
+    words = array.view(np.uint32).astype(np.uint64)
+    words += (1 << (dropped - 1)) - 1 + (words >> dropped & 1)
+    return (words >> dropped << dropped).astype(np.uint32).view(np.float32)
+
+
+def gemm():
+    """C = alpha op(A) op(B) + beta C in the three layouts; x_t is stored as its transpose."""
+    generator = np.random.default_rng(23)
+    m, n, k = 37, 29, 43
+    a, a_t, b, b_t, c = (random(generator, shape) for shape in ((m, k), (k, m), (k, n), (n, k), (m, n)))
+    alpha, beta = np.float32(-1.3), np.float32(0.7)
+    wide_a, wide_a_t, wide_b, wide_b_t, wide_c, wide_alpha, wide_beta = wide(
+        a, a_t, b, b_t, c, alpha, beta)
+    products = {"nn": wide_a @ wide_b, "nt": wide_a @ wide_b_t.T, "tn": wide_a_t.T @ wide_b}
+    return {"a": a, "a_t": a_t, "b": b, "b_t": b_t, "c": c, "alpha": alpha, "beta": beta,
+            **{name: wide_alpha * product + wide_beta * wide_c for name, product in products.items()}}
+
+
+def gemm_mixed():
+    generator = np.random.default_rng(24)
+    a, b = random(generator, (37, 53)), random(generator, (53, 29))
+    arrays = {"a": a, "b": b}
+    for name, rounded in (("fp16", lambda x: x.astype(np.float16).astype(np.float32)),
+                          ("bf16", lambda x: round_fraction(x, 7)),
+                          ("tf32", lambda x: round_fraction(x, 10))):
+        arrays["a_" + name] = rounded(a)
+        arrays["product_" + name] = np.matmul(*wide(rounded(a), rounded(b)))
+    return arrays
+
+
+def softmax():
+    generator = np.random.default_rng(32)
+    x = random(generator, (5, SIZE))
+    # Rows with differences of thousands, far from 0, and with the awkward numbers (1e4 wins).
+    x[1] *= 2000
+    x[2] += 9000
+    x[3, 100:100 + AWKWARD.size] = AWKWARD
+    wide_x = x.astype(np.float64)
+    exponentials = np.exp(wide_x - wide_x.max(axis=1, keepdims=True))
+    return {"x": x, "y": exponentials / exponentials.sum(axis=1, keepdims=True)}
+
+
+def losses():
+    generator = np.random.default_rng(33)
+    p, t = random(generator), random(generator)
+    difference = np.subtract(*wide(p, t))
+    rows, classes, ignored = 37, 131, -100
+    logits = 3 * random(generator, (rows, classes))
+    labels = generator.integers(0, classes, size=rows)
+    labels[::5] = ignored
+    counted = labels != ignored
+    shifted, = wide(logits)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    one_hot = np.arange(classes) == labels[:, None]
+    row_losses = np.where(counted, -(log_p * one_hot).sum(axis=1), 0.0)
+    return {"mse_p": p, "mse_t": t, "mse_loss": np.mean(difference**2),
+            "mse_grad": 2 * difference / difference.size,
+            "logits": logits, "labels": labels.astype(np.float64), "row_losses": row_losses,
+            "loss": row_losses.sum() / counted.sum(),
+            "grad": np.where(counted[:, None], np.exp(log_p) - one_hot, 0.0) / counted.sum()}
+
+
+def dense():
+    generator = np.random.default_rng(41)
+    batch, inputs, outputs = 37, 67, 29
+    x, w = random(generator, (batch, inputs)), random(generator, (outputs, inputs))
+    bias = random(generator, outputs)
+    wide_x, wide_w, wide_bias = wide(x, w, bias)
+    sums = wide_x @ wide_w.T + wide_bias
+    arrays = {"x": x, "w": w, "bias": bias, "linear": sums}
+    for name in ("relu", "gelu_tanh"):
+        arrays[name] = ACTIVATIONS[name](sums)[0]
+    return arrays
+
+
+def mlp_forward():
+    generator = np.random.default_rng(42)
+    batch, inputs, hidden, outputs = 37, 67, 29, 11
+    x = random(generator, (batch, inputs))
+    w1, bias1 = random(generator, (hidden, inputs)), random(generator, hidden)
+    w2, bias2 = random(generator, (outputs, hidden)), random(generator, outputs)
+    wide_x, wide_w1, wide_bias1, wide_w2, wide_bias2 = wide(x, w1, bias1, w2, bias2)
+    arrays = {"x": x, "w1": w1, "bias1": bias1, "w2": w2, "bias2": bias2}
+    for name in ("relu", "sigmoid"):
+        h = ACTIVATIONS[name](wide_x @ wide_w1.T + wide_bias1)[0]
+        arrays[name] = h @ wide_w2.T + wide_bias2
+    return arrays
+
+
+def optimizers():
+    """100 steps of each optimizer with given gradients; the learning rate is halved after 50."""
+    generator = np.random.default_rng(54)
+    steps, n = 100, 61
+    # From parameter to parameter the gradients differ by up to a factor of a million.
+    scale = 10.0 ** generator.uniform(-5, 1, n)
+    w, grads = random(generator, n), (scale * random(generator, (steps, n))).astype(np.float32)
+    rate, momentum, beta1, beta2, epsilon, weight_decay = (
+        np.float64(np.float32(x)) for x in (0.01, 0.9, 0.9, 0.999, 1e-8, 0.1))
+    arrays = {"w": w, "grads": grads}
+    for name in ("sgd", "momentum", "adam", "adamw"):
+        p, m, v = w.astype(np.float64), np.zeros(n), np.zeros(n)
+        for t, g in enumerate(grads.astype(np.float64), 1):
+            lr = rate if t <= 50 else rate / 2
+            if name == "sgd":
+                p -= lr * g
+            elif name == "momentum":
+                m = momentum * m + g
+                p -= lr * m
+            else:
+                if name == "adamw":
+                    p -= lr * weight_decay * p
+                m = beta1 * m + (1 - beta1) * g
+                v = beta2 * v + (1 - beta2) * g**2
+                p -= lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + epsilon)
+            if t in (3, steps):
+                arrays |= {f"{name}{t}_w": p.copy(), f"{name}{t}_m": m, f"{name}{t}_v": v}
+    return arrays
+
+
+def dense_backward():
+    generator = np.random.default_rng(51)
+    batch, inputs, outputs = 37, 67, 29
+    x, w = random(generator, (batch, inputs)), random(generator, (outputs, inputs))
+    grad_y = random(generator, (batch, outputs))
+    wide_x, wide_w, wide_grad_y = wide(x, w, grad_y)
+    return {"x": x, "w": w, "grad_y": grad_y, "grad_w": wide_grad_y.T @ wide_x,
+            "grad_bias": wide_grad_y.sum(axis=0), "grad_x": wide_grad_y @ wide_w}
+
+
+STEPS = (vector_add, axpy, dot, activations, transpose, gemv, gemm, gemm_mixed, matrix_activations,
+         softmax, losses, dense, mlp_forward, dense_backward, optimizers)
 
 
 def save(path, array):
