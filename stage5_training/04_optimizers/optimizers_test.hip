@@ -1,0 +1,526 @@
+// Every optimizer by every version on awkward lists of tensors: one step against the reference, a
+// hundred against NumPy, replayed graphs, and mistakes that must be caught.
+#include "stage5_training/04_optimizers/optimizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/guarded.h"
+#include "common/npy.h"
+#include "common/random.h"
+#include "common/testing.h"
+
+namespace {
+
+using namespace optimizers;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Numbers of both signs on seven scales, from [0.5, 1) down to a millionth of that. None is so
+// small beside its neighbours in w, grad_w and m that a step without effect could hide in the
+// bound.
+std::vector<float> random_floats(size_t n, std::uint32_t stream) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    const float uniform = random_numbers::uniform(7, stream, i);
+    const double scale = std::pow(10.0, -static_cast<double>(i % 7));
+    values[i] = static_cast<float>(scale) * (uniform + std::copysign(1.0f, uniform)) / 2;
+  }
+  return values;
+}
+
+// What one step starts from. v is m^2, which keeps it of the size that it has in training.
+struct Values {
+  explicit Values(size_t n)
+      : w(random_floats(n, 0)), grad_w(random_floats(n, 1)), m(random_floats(n, 2)), v(m) {
+    for (float& value : v) value *= value;
+  }
+  std::vector<float> w, grad_w, m, v;
+};
+
+// An arena between guards. Where the optimizer keeps no m or no v, that pointer is null.
+struct Arena {
+  Arena(Kind kind, const Values& values, size_t offset = 0, size_t offset_grad = 0)
+      : w(values.w, offset), grad_w(values.grad_w, offset_grad) {
+    if (states(kind) >= 1) m = std::make_unique<Guarded<float>>(values.m, offset);
+    if (states(kind) >= 2) v = std::make_unique<Guarded<float>>(values.v, offset);
+  }
+  Tensor tensor() {
+    return {w.data(), grad_w.data(), m ? m->data() : nullptr, v ? v->data() : nullptr, w.size()};
+  }
+  // w, then m, then v, as far as the optimizer keeps them.
+  std::vector<float> to_host() const {
+    std::vector<float> all = w.to_host();
+    for (const auto* state : {&m, &v})
+      if (*state) {
+        const std::vector<float> values = (*state)->to_host();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    return all;
+  }
+  bool intact() const {
+    return w.intact() && grad_w.intact() && (!m || m->intact()) && (!v || v->intact());
+  }
+
+  Guarded<float> w, grad_w;
+  std::unique_ptr<Guarded<float>> m, v;
+};
+
+std::vector<Tensor> cut(const Tensor& arena, const std::vector<size_t>& sizes) {
+  std::vector<Tensor> tensors;
+  size_t begin = 0;
+  for (const size_t size : sizes) tensors.push_back(arena.part(begin, size)), begin += size;
+  return tensors;
+}
+
+std::vector<Element> elements_of(const Values& values) {
+  std::vector<Element> elements(values.w.size());
+  for (size_t i = 0; i < elements.size(); ++i) {
+    elements[i].w = static_cast<double>(values.w[i]);
+    elements[i].m = static_cast<double>(values.m[i]);
+    elements[i].v = static_cast<double>(values.v[i]);
+  }
+  return elements;
+}
+
+// Holds Arena::to_host() against the reference.
+Comparison compare_elements(const std::vector<float>& got, const std::vector<Element>& elements) {
+  const size_t n = elements.size();
+  const auto choose = [&](size_t i, double w, double m, double v) {
+    return i < n ? w : i < 2 * n ? m : v;
+  };
+  return compare(
+      got.size(), [&](size_t i) { return got[i]; },
+      [&](size_t i) {
+        const Element& e = elements[i % n];
+        return choose(i, e.w, e.m, e.v);
+      },
+      [&](size_t i) {
+        const Element& e = elements[i % n];
+        return choose(i, e.w_error, e.m_error, e.v_error);
+      });
+}
+
+// Begins step t, has `update(list, schedule)` do it, and compares; a write outside is a failure
+// too.
+template <class Update>
+Comparison check_step(Kind kind, const std::vector<size_t>& sizes, Update update, size_t offset = 0,
+                      size_t offset_grad = 0, std::uint64_t t = 3) {
+  size_t n = 0;
+  for (const size_t size : sizes) n += size;
+  const Values values(n);
+  Arena arena(kind, values, offset, offset_grad);
+  const TensorList list(cut(arena.tensor(), sizes));
+  DeviceBuffer<Schedule> schedule = make_schedule({}, t - 1);
+  launch_begin_step(schedule.data());
+  update(list, schedule.data());
+  std::vector<Element> elements = elements_of(values);
+  step_cpu(kind, {}, t, values.grad_w, elements);
+  Comparison result = compare_elements(arena.to_host(), elements);
+  result.ok = result.ok && arena.intact();
+  return result;
+}
+
+const std::vector<std::vector<size_t>> kLists = {{},
+                                                 {0},
+                                                 {1},
+                                                 {3},
+                                                 {4},
+                                                 {5},
+                                                 {255},
+                                                 {256},
+                                                 {257},
+                                                 {1003},
+                                                 {0, 1, 3, 0, 4, 5, 255, 256, 257, 1003, 0},
+                                                 {kSlice - 1, kSlice, kSlice + 1, 1},
+                                                 {784 * 128, 128, 1280, 10}};
+
+}  // namespace
+
+TEST_CASE("one step of every optimizer by every version, any tensors and alignment") {
+  constexpr size_t kOffsets[][2] = {{0, 0}, {1, 1}, {3, 3}, {0, 1}};
+  for (const auto& sizes : kLists)
+    for (const Kind kind : kKinds)
+      for (const auto& version : kVersions)
+        for (const auto& offsets : kOffsets) {
+          CAPTURE(sizes, name(kind), version.name, offsets[0], offsets[1]);
+          REQUIRE_OK(check_step(
+              kind, sizes,
+              [&](const TensorList& list, const Schedule* schedule) {
+                version.launch(kind, list, schedule, nullptr);
+              },
+              offsets[0], offsets[1]));
+        }
+}
+
+TEST_CASE("early and late steps are corrected for their bias") {
+  for (const std::uint64_t t : {1, 2, 10, 1000, 1000000})
+    for (const Kind kind : {Kind::Adam, Kind::AdamW}) {
+      CAPTURE(t, name(kind));
+      REQUIRE_OK(check_step(
+          kind, {257},
+          [&](const TensorList& list, const Schedule* schedule) {
+            launch_flat(kind, list, schedule);
+          },
+          0, 0, t));
+    }
+}
+
+TEST_CASE("the loops over the grid work for any number of blocks") {
+  const auto per_tensor = [](const TensorList& list, const Schedule* schedule) {
+    LAUNCH((update_per_tensor<Adam>), 3, 64, 0, list.arena(), schedule);
+  };
+  const auto flat = [](const TensorList& list, const Schedule* schedule) {
+    const Tensor& arena = list.arena();
+    const Split split = split_vectors(arena.n, {arena.w, arena.grad_w, arena.m, arena.v});
+    LAUNCH((update_flat<Adam>), 3, 64, 0, arena, split, schedule);
+  };
+  for (const size_t offset : {size_t{0}, size_t{1}}) {
+    CAPTURE(offset);
+    REQUIRE_OK(check_step(Kind::Adam, {5003}, per_tensor, offset, 0));
+    REQUIRE_OK(check_step(Kind::Adam, {5003}, flat, offset, offset));
+    REQUIRE_OK(check_step(Kind::Adam, {5003}, flat, offset, 0));
+  }
+}
+
+TEST_CASE("all versions give the same bits") {
+  const std::vector<size_t> sizes = {1003, 1, 255, 0, kSlice + 5};
+  const Values values(1003 + 1 + 255 + kSlice + 5);
+  for (const Kind kind : kKinds) {
+    std::vector<float> first;
+    for (const auto& version : kVersions) {
+      Arena arena(kind, values, 1, 1);
+      const TensorList list(cut(arena.tensor(), sizes));
+      DeviceBuffer<Schedule> schedule = make_schedule({});
+      for (int t = 1; t <= 5; ++t) {
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+      }
+      CAPTURE(name(kind), version.name);
+      if (first.empty()) first = arena.to_host();
+      REQUIRE(arena.to_host() == first);
+    }
+  }
+}
+
+TEST_CASE("tensors may lie anywhere, but for flat") {
+  const Values big(kSlice + 3), small(10);
+  for (const Kind kind : kKinds) {
+    for (const Launch launch : {launch_per_tensor, launch_multi_tensor}) {
+      Arena first(kind, big, 1, 2), second(kind, small, 3, 0);
+      const TensorList list({first.tensor(), Tensor{}, second.tensor()});
+      DeviceBuffer<Schedule> schedule = make_schedule({});
+      launch_begin_step(schedule.data());
+      launch(kind, list, schedule.data(), nullptr);
+      for (const auto& [arena, values] : {std::pair{&first, &big}, std::pair{&second, &small}}) {
+        std::vector<Element> elements = elements_of(*values);
+        step_cpu(kind, {}, 1, values->grad_w, elements);
+        REQUIRE_OK(compare_elements(arena->to_host(), elements));
+        REQUIRE(arena->intact());
+      }
+      REQUIRE_THROWS_AS(launch_flat(kind, list, schedule.data()), std::invalid_argument);
+    }
+  }
+}
+
+TEST_CASE("a step keeps the zeros between aligned tensors") {
+  for (const Kind kind : kKinds) {
+    Values values(23);
+    for (size_t i = 10; i < 16; ++i) values.w[i] = values.grad_w[i] = values.m[i] = values.v[i] = 0;
+    Arena arena(kind, values);
+    DeviceBuffer<Schedule> schedule = make_schedule({});
+    for (int t = 1; t <= 10; ++t) step(kind, arena.tensor(), schedule.data());
+    const std::vector<float> got = arena.to_host();
+    for (size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(name(kind), i);
+      REQUIRE((got[i] == 0) == (i % 23 >= 10 && i % 23 < 16));
+    }
+    REQUIRE(schedule.to_host()[0].step == 10);
+  }
+}
+
+TEST_CASE("names, states and bytes") {
+  REQUIRE(name(Kind::Sgd) == std::string("sgd"));
+  REQUIRE(name(Kind::Momentum) == std::string("momentum"));
+  REQUIRE(name(Kind::Adam) == std::string("adam"));
+  REQUIRE(name(Kind::AdamW) == std::string("adamw"));
+  REQUIRE((states(Kind::Sgd) == 0 && states(Kind::Momentum) == 1));
+  REQUIRE((states(Kind::Adam) == 2 && states(Kind::AdamW) == 2));
+  REQUIRE((bytes_per_parameter(Kind::Sgd) == 12 && bytes_per_parameter(Kind::Momentum) == 20));
+  REQUIRE((bytes_per_parameter(Kind::Adam) == 28 && bytes_per_parameter(Kind::AdamW) == 28));
+}
+
+TEST_CASE("Adam's first step moves every parameter by the learning rate") {
+  Values values(1003);
+  std::fill(values.m.begin(), values.m.end(), 0.0f);
+  std::fill(values.v.begin(), values.v.end(), 0.0f);
+  Arena arena(Kind::Adam, values);
+  const Hyperparameters hyper;
+  DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+  step(Kind::Adam, arena.tensor(), schedule.data());
+  const std::vector<float> w = arena.w.to_host();
+  const double rate = static_cast<double>(hyper.learning_rate);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double g = static_cast<double>(values.grad_w[i]);
+    const double moved = static_cast<double>(values.w[i]) - static_cast<double>(w[i]);
+    // g / (|g| + epsilon) misses the sign by at most epsilon / |g|, and rounding by some 20 u.
+    const double bound = static_cast<double>(hyper.epsilon) / std::fabs(g) + 20 * kFloatRoundoff;
+    CAPTURE(i, g, moved);
+    REQUIRE(std::fabs(moved - std::copysign(rate, g)) <= rate * bound + kFloatRoundoff);
+  }
+}
+
+TEST_CASE("AdamW without weight decay is Adam, bit for bit") {
+  const Values values(1003);
+  Hyperparameters hyper;
+  hyper.weight_decay = 0;
+  Arena adam(Kind::Adam, values), adamw(Kind::AdamW, values);
+  DeviceBuffer<Schedule> first = make_schedule(hyper), second = make_schedule(hyper);
+  for (int t = 1; t <= 20; ++t) {
+    step(Kind::Adam, adam.tensor(), first.data());
+    step(Kind::AdamW, adamw.tensor(), second.data());
+  }
+  REQUIRE(adam.to_host() == adamw.to_host());
+}
+
+TEST_CASE("a gradient of NaN or infinity spoils its own parameter only") {
+  constexpr size_t kN = 1003, kPlaces[] = {0, 6, 500, kN - 1};
+  for (const Kind kind : kKinds)
+    for (const auto& version : kVersions)
+      for (const float bad : {kNan, kInfinity, -kInfinity}) {
+        Values values(kN), clean(kN);
+        for (const size_t place : kPlaces) values.grad_w[place] = bad;
+        Arena arena(kind, values, 1, 1);
+        const TensorList list(cut(arena.tensor(), {500, kN - 500}));
+        DeviceBuffer<Schedule> schedule = make_schedule({});
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+        std::vector<Element> elements = elements_of(clean);
+        step_cpu(kind, {}, 1, clean.grad_w, elements);
+        std::vector<float> got = arena.to_host();
+        CAPTURE(name(kind), version.name, bad);
+        for (size_t begin = 0; begin < got.size(); begin += kN)
+          for (const size_t place : kPlaces) {
+            REQUIRE(!std::isfinite(got[begin + place]));
+            if (std::isnan(bad)) REQUIRE(std::isnan(got[begin + place]));
+            const Element& e = elements[place];
+            got[begin + place] = static_cast<float>(begin == 0 ? e.w : begin == kN ? e.m : e.v);
+          }
+        for (Element& e : elements)  // the values put back above are rounded once
+          e.w_error += kFloatRoundoff * std::fabs(e.w);
+        REQUIRE_OK(compare_elements(got, elements));
+      }
+}
+
+TEST_CASE("the device counts the steps") {
+  const Hyperparameters hyper;
+  DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+  for (std::uint64_t t = 1; t <= 100; ++t) {
+    launch_begin_step(schedule.data());
+    const Schedule got = schedule.to_host()[0];
+    REQUIRE(got.step == t);
+    const double unseen1 = std::pow(static_cast<double>(hyper.beta1), t);
+    const double unseen2 = std::pow(static_cast<double>(hyper.beta2), t);
+    const double rate = static_cast<double>(hyper.learning_rate);
+    // Rounded to float once; the double before is off by a few units of its 2^-53.
+    const double step_size = rate / (1 - unseen1), root_scale = 1 / std::sqrt(1 - unseen2);
+    REQUIRE(std::fabs(static_cast<double>(got.step_size) - step_size) <=
+            1.001 * kFloatRoundoff * step_size);
+    REQUIRE(std::fabs(static_cast<double>(got.root_scale) - root_scale) <=
+            1.001 * kFloatRoundoff * root_scale);
+    // A run that is resumed goes on with the same bits.
+    DeviceBuffer<Schedule> resumed = make_schedule(hyper, t - 1);
+    launch_begin_step(resumed.data());
+    const Schedule same = resumed.to_host()[0];
+    REQUIRE((same.step == got.step && same.decay == got.decay));
+    REQUIRE((same.step_size == got.step_size && same.root_scale == got.root_scale));
+  }
+}
+
+TEST_CASE("a captured step can be replayed, with a learning rate that changes") {
+  const Values values(1003);
+  for (const Kind kind : kKinds) {
+    Arena eager(kind, values), replayed(kind, values);
+    DeviceBuffer<Schedule> first = make_schedule({}), second = make_schedule({});
+    hipStream_t stream = nullptr;
+    hipGraph_t graph = nullptr;
+    hipGraphExec_t executable = nullptr;
+    HIP_CHECK(hipStreamCreate(&stream));
+    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
+    step(kind, replayed.tensor(), second.data(), stream);
+    HIP_CHECK(hipStreamEndCapture(stream, &graph));
+    HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
+    for (int t = 1; t <= 10; ++t) {
+      const float rate = 0.01f / static_cast<float>(t);
+      for (Schedule* schedule : {first.data(), second.data()})
+        HIP_CHECK(hipMemcpyAsync(&schedule->hyper.learning_rate, &rate, sizeof rate,
+                                 hipMemcpyHostToDevice, stream));
+      step(kind, eager.tensor(), first.data(), stream);
+      HIP_CHECK(hipGraphLaunch(executable, stream));
+      HIP_CHECK(hipStreamSynchronize(stream));
+    }
+    HIP_CHECK(hipGraphExecDestroy(executable));
+    HIP_CHECK(hipGraphDestroy(graph));
+    HIP_CHECK(hipStreamDestroy(stream));
+    CAPTURE(name(kind));
+    REQUIRE(second.to_host()[0].step == 10);
+    REQUIRE(replayed.to_host() == eager.to_host());
+  }
+}
+
+TEST_CASE("a hundred steps agree with NumPy", "[numpy]") {
+  const auto doubles = [](const std::string& array) {
+    return read_npy(reference_path("optimizers_" + array + ".npy")).values;
+  };
+  const auto floats = [](const std::vector<double>& values) {
+    return std::vector<float>(values.begin(), values.end());
+  };
+#if defined(COURSE_SANITIZE_THREAD)
+  constexpr std::uint64_t kSteps = 3;  // a block takes ThreadSanitizer milliseconds
+#else
+  constexpr std::uint64_t kSteps = 100;
+#endif
+  const std::vector<float> all_grads = floats(doubles("grads"));
+  Values values(doubles("w").size());
+  values.w = floats(doubles("w"));
+  std::fill(values.m.begin(), values.m.end(), 0.0f);
+  std::fill(values.v.begin(), values.v.end(), 0.0f);
+  const size_t n = values.w.size();
+  for (const Kind kind : kKinds)
+    for (const auto& version : kVersions) {
+      Arena arena(kind, values);
+      const TensorList list(cut(arena.tensor(), {42, 0, n - 42}));
+      Hyperparameters hyper;
+      hyper.weight_decay = 0.1f;
+      DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+      std::vector<Element> elements = elements_of(values);
+      for (std::uint64_t t = 1; t <= kSteps; ++t) {
+        hyper.learning_rate = t <= 50 ? 0.01f : 0.005f;
+        HIP_CHECK(hipMemcpy(&schedule.data()->hyper, &hyper, sizeof hyper, hipMemcpyHostToDevice));
+        const auto grads = all_grads.begin() + static_cast<std::ptrdiff_t>((t - 1) * n);
+        const std::vector<float> grad_w(grads, grads + static_cast<std::ptrdiff_t>(n));
+        HIP_CHECK(hipMemcpy(arena.grad_w.data(), grad_w.data(), n * sizeof(float),
+                            hipMemcpyHostToDevice));
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+        step_cpu(kind, hyper, t, grad_w, elements);
+        if (t != 3 && t != 100) continue;
+        // NumPy's values, with the errors that step_cpu has summed up.
+        const std::string after = name(kind) + std::to_string(t);
+        const std::vector<double> w = doubles(after + "_w"), m = doubles(after + "_m");
+        const std::vector<double> v = doubles(after + "_v");
+        std::vector<Element> numpy = elements;
+        for (size_t i = 0; i < n; ++i) numpy[i].w = w[i], numpy[i].m = m[i], numpy[i].v = v[i];
+        CAPTURE(name(kind), version.name, t);
+        REQUIRE_OK(compare_elements(arena.to_host(), numpy));
+      }
+    }
+}
+
+// ---- What the checks above must catch ---------------------------------------------------------
+
+namespace {
+
+struct CoupledDecay : AdamW {
+  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
+                                      const Schedule& s) const {
+    Adam{}(w, fmaf(s.hyper.weight_decay, w, g), m, v, s);
+  }
+};
+struct DecayAfterwards : AdamW {
+  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
+                                      const Schedule& s) const {
+    Adam{}(w, g, m, v, s);
+    w *= s.decay;
+  }
+};
+struct BiasLeftIn : Adam {
+  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
+                                      const Schedule& s) const {
+    Schedule uncorrected = s;
+    uncorrected.step_size = s.hyper.learning_rate, uncorrected.root_scale = 1;
+    Adam{}(w, g, m, v, uncorrected);
+  }
+};
+struct EpsilonInsideRoot : Adam {
+  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
+                                      const Schedule& s) const {
+    m = fmaf(s.hyper.beta1, m, (1.0f - s.hyper.beta1) * g);
+    v = fmaf(s.hyper.beta2, v, (1.0f - s.hyper.beta2) * g * g);
+    w = fmaf(-s.step_size, m / sqrtf(fmaf(v * s.root_scale, s.root_scale, s.hyper.epsilon)), w);
+  }
+};
+struct RateInVelocity : Momentum {
+  __host__ __device__ void operator()(float& w, float g, float& m, float&,
+                                      const Schedule& s) const {
+    m = fmaf(s.hyper.momentum, m, s.hyper.learning_rate * g);
+    w -= m;
+  }
+};
+
+static __global__ void no_bounds_check(Tensor tensor, const Schedule* schedule) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  update<Sgd>(tensor.w, tensor.grad_w, tensor.m, tensor.v, i, *schedule);
+}
+
+template <class Rule>
+bool passes(Kind kind) {
+  return check_step(kind, {1003},
+                    [](const TensorList& list, const Schedule* schedule) {
+                      launch_rule<Rule>(list.arena(), schedule);
+                    })
+      .ok;
+}
+
+}  // namespace
+
+TEST_CASE("wrong rules are caught") {
+  REQUIRE(passes<Sgd>(Kind::Sgd));
+  REQUIRE(passes<Momentum>(Kind::Momentum));
+  REQUIRE(passes<Adam>(Kind::Adam));
+  REQUIRE(passes<AdamW>(Kind::AdamW));
+  REQUIRE(!passes<CoupledDecay>(Kind::AdamW));
+  REQUIRE(!passes<DecayAfterwards>(Kind::AdamW));
+  REQUIRE(!passes<Adam>(Kind::AdamW));
+  REQUIRE(!passes<BiasLeftIn>(Kind::Adam));
+  REQUIRE(!passes<EpsilonInsideRoot>(Kind::Adam));
+  REQUIRE(!passes<RateInVelocity>(Kind::Momentum));
+}
+
+TEST_CASE("wrong launches are caught") {
+  const auto no_check = [](const TensorList& list, const Schedule* schedule) {
+    LAUNCH(no_bounds_check, 2, 4, 0, list.arena(), schedule);
+  };
+  REQUIRE(!check_step(Kind::Sgd, {5}, no_check).ok);
+  REQUIRE(check_step(Kind::Sgd, {8}, no_check).ok);
+  // Nothing is done: no parameter passes.
+  for (const Kind kind : kKinds)
+    REQUIRE(check_step(kind, {1003}, [](const TensorList&, const Schedule*) {}).failed >= 1003);
+  // The last tensor is forgotten; a slice is done twice; the elements behind the last float4 stay.
+  const auto all_but_last = [](const TensorList& list, const Schedule* schedule) {
+    launch_rule<Sgd>(list.tensors().front(), schedule);
+  };
+  REQUIRE(!check_step(Kind::Sgd, {1000, 1}, all_but_last).ok);
+  const auto twice = [](const TensorList& list, const Schedule* schedule) {
+    launch_rule<Adam>(list.arena(), schedule);
+    launch_rule<Adam>(list.arena().part(1002, 1), schedule);
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, twice).ok);
+  const auto no_tail = [](const TensorList& list, const Schedule* schedule) {
+    LAUNCH((update_flat<Adam>), 1, 256, 0, list.arena(), Split{0, 250, 0}, schedule);
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, no_tail).ok);
+  // A step number that stands still.
+  const auto not_begun = [](const TensorList& list, const Schedule*) {
+    DeviceBuffer<Schedule> before = make_schedule({}, 1);
+    launch_begin_step(before.data());
+    launch_rule<Adam>(list.arena(), before.data());
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, not_begun).ok);
+}
