@@ -248,7 +248,7 @@ using gemm_mixed::MmaTile;
 template <class T, class Tile>
 void check_tile() {
   using gemm_mixed::Stage;
-  if (Tile::kStages * sizeof(Stage<T, Tile>) > gemm_mixed::shared_bytes_per_block()) return;
+  if (Tile::kStages * sizeof(Stage<T, Tile>) > gpu::max_shared_bytes()) return;
   CAPTURE(Tile::kRows, Tile::kColumns, Tile::kStages);
   for (const Shape& shape : {Shape{136, 264, 200}, Shape{8, 8, 8}, Shape{1, 8, 0}}) {
     auto problem = integer_problem<T>(shape);
