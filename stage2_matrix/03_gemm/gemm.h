@@ -619,27 +619,34 @@ inline bool is_aligned(const Product& p) {
          rows_are_aligned(p.b, p.ldb, p.stride_b);
 }
 
+// The layouts that a kernel is compiled for. A later stage that has an epilogue of its own names
+// the layout that it needs and spares its reader the compilation of the others.
+template <Layout... kLayouts>
+struct Layouts {};
+using AllLayouts = Layouts<Layout::NN, Layout::NT, Layout::TN>;
+
 // Calls run(along_a, along_b, aligned) with three constants: do A and B run along k, is_aligned(p)?
-template <class Run>
-void with_constants(const Product& p, Run&& run) {
-  const auto with_layout = [&](auto aligned) {
-    switch (p.layout) {
-      case Layout::NN:
-        return run(std::true_type{}, std::false_type{}, aligned);
-      case Layout::NT:
-        return run(std::true_type{}, std::true_type{}, aligned);
-      case Layout::TN:
-        return run(std::false_type{}, std::false_type{}, aligned);
-    }
+// Throws std::invalid_argument for a layout that is not among kLayouts.
+template <class Run, Layout... kLayouts>
+void with_constants(const Product& p, Layouts<kLayouts...>, Run&& run) {
+  const bool aligned = is_aligned(p);
+  const auto with_layout = [&](auto layout) {
+    if (p.layout != layout()) return false;
+    using AlongA = std::bool_constant<layout() != Layout::TN>;
+    using AlongB = std::bool_constant<layout() == Layout::NT>;
+    aligned ? run(AlongA{}, AlongB{}, std::true_type{})
+            : run(AlongA{}, AlongB{}, std::false_type{});
+    return true;
   };
-  is_aligned(p) ? with_layout(std::true_type{}) : with_layout(std::false_type{});
+  if (!(with_layout(std::integral_constant<Layout, kLayouts>{}) || ...))
+    throw std::invalid_argument("gemm: this epilogue was not compiled for the product's layout");
 }
 
-template <class Shape, class Epilogue>
+template <class Shape, class Layouts, class Epilogue>
 inline void launch_vectorized(const Product& product, const Epilogue& epilogue,
                               hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
-    with_constants(p, [&](auto along_a, auto along_b, auto aligned) {
+    with_constants(p, Layouts{}, [&](auto along_a, auto along_b, auto aligned) {
       LAUNCH_ON(stream, (gemm_vectorized<Shape, along_a(), along_b(), aligned(), Epilogue>), grid,
                 Shape::kThreads, 0, p, epilogue);
     });
@@ -647,7 +654,7 @@ inline void launch_vectorized(const Product& product, const Epilogue& epilogue,
 }
 
 inline void launch_vectorized(const Product& product, hipStream_t stream = nullptr) {
-  launch_vectorized<Square>(product, combine(product), stream);
+  launch_vectorized<Square, AllLayouts>(product, combine(product), stream);
 }
 
 // ---- Waves have tiles too ---------------------------------------------------------------------
@@ -713,7 +720,7 @@ template <class Shape, class Epilogue>
 inline void launch_wave_tiled(const Product& product, const Epilogue& epilogue,
                               hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
-    with_constants(p, [&](auto along_a, auto along_b, auto aligned) {
+    with_constants(p, AllLayouts{}, [&](auto along_a, auto along_b, auto aligned) {
       LAUNCH_ON(stream, (gemm_wave_tiled<Shape, along_a(), along_b(), aligned(), Epilogue>), grid,
                 Shape::kThreads, 0, p, epilogue);
     });
@@ -816,11 +823,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
   if (slice == 0) store_sums<Shape>(p, epilogue, corner, place, sums);
 }
 
-template <class Shape, class Epilogue>
+template <class Shape, class Layouts, class Epilogue>
 inline void launch_double_buffered(const Product& product, const Epilogue& epilogue,
                                    hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
-    with_constants(p, [&](auto along_a, auto along_b, auto aligned) {
+    with_constants(p, Layouts{}, [&](auto along_a, auto along_b, auto aligned) {
       LAUNCH_ON(stream, (gemm_double_buffered<Shape, along_a(), along_b(), aligned(), Epilogue>),
                 grid, Shape::kThreads * Shape::kSlices, 0, p, epilogue);
     });
@@ -833,7 +840,7 @@ using Medium = Shape<64, 64, 8, 8, 8, 2, 4>;
 using Small = Shape<32, 32, 8, 4, 4, 2, 8>;
 
 inline void launch_double_buffered(const Product& product, hipStream_t stream = nullptr) {
-  launch_double_buffered<Large>(product, combine(product), stream);
+  launch_double_buffered<Large, AllLayouts>(product, combine(product), stream);
 }
 
 // ---- The right tile for a shape ---------------------------------------------------------------
@@ -846,31 +853,31 @@ struct Candidate {
   double speed;
   void (*launch)(const Product& product, const Epilogue& epilogue, hipStream_t stream);
 };
-template <class Shape, class Epilogue>
+template <class Shape, class Layouts, class Epilogue>
 constexpr Candidate<Epilogue> candidate(double speed) {
 #if defined(GPU_BACKEND_CPU)
   // Nothing happens there while a thread waits, so there is nothing to gain from two of everything.
-  return {Shape::kTileM, Shape::kTileN, speed, launch_vectorized<Shape, Epilogue>};
+  return {Shape::kTileM, Shape::kTileN, speed, launch_vectorized<Shape, Layouts, Epilogue>};
 #else
-  return {Shape::kTileM, Shape::kTileN, speed, launch_double_buffered<Shape, Epilogue>};
+  return {Shape::kTileM, Shape::kTileN, speed, launch_double_buffered<Shape, Layouts, Epilogue>};
 #endif
 }
 
-template <class Epilogue>
+template <class Layouts, class Epilogue>
 inline constexpr Candidate<Epilogue> kCandidates[] = {
 #if defined(GPU_BACKEND_CPU)
-    candidate<Shape<64, 128, 32, 16, 16>, Epilogue>(1.0),
-    candidate<Shape<32, 64, 32, 8, 16>, Epilogue>(0.35),
-    candidate<Shape<32, 32, 32, 8, 8>, Epilogue>(0.2),
+    candidate<Shape<64, 128, 32, 16, 16>, Layouts, Epilogue>(1.0),
+    candidate<Shape<32, 64, 32, 8, 16>, Layouts, Epilogue>(0.35),
+    candidate<Shape<32, 32, 32, 8, 8>, Layouts, Epilogue>(0.2),
 #else
-    candidate<Large, Epilogue>(1.0),
-    candidate<Medium, Epilogue>(0.8),
-    candidate<Small, Epilogue>(0.4),
+    candidate<Large, Layouts, Epilogue>(1.0),
+    candidate<Medium, Layouts, Epilogue>(0.8),
+    candidate<Small, Layouts, Epilogue>(0.4),
 #endif
 };
 
 // The candidate that the multiprocessor with the most tiles is done with first.
-template <class Epilogue>
+template <class Layouts, class Epilogue>
 inline const Candidate<Epilogue>& choose(const Product& p) {
   int device = 0, multiprocessors = 0;
   HIP_CHECK(hipGetDevice(&device));
@@ -881,16 +888,18 @@ inline const Candidate<Epilogue>& choose(const Product& p) {
                          static_cast<double>(p.batch);
     return std::ceil(tiles / multiprocessors) * static_cast<double>(c.tile_m * c.tile_n) / c.speed;
   };
-  return *std::min_element(std::begin(kCandidates<Epilogue>), std::end(kCandidates<Epilogue>),
+  return *std::min_element(std::begin(kCandidates<Layouts, Epilogue>),
+                           std::end(kCandidates<Layouts, Epilogue>),
                            [&](const auto& x, const auto& y) { return cost(x) < cost(y); });
 }
 
 // C[row, col] = epilogue(sum over k of op(A)[row, k] op(B)[k, col], row, col, C + ...): the product
 // with what a later stage does to each sum while it is still in a register. p.alpha and p.beta are
-// the epilogue's business; p.alpha = 0 makes every sum 0 and leaves A and B alone.
-template <class Epilogue>
+// the epilogue's business; p.alpha = 0 makes every sum 0 and leaves A and B alone. With
+// best<Layouts<Layout::NT>>(p, epilogue) only the kernels of that layout are compiled.
+template <class Layouts = AllLayouts, class Epilogue>
 inline void best(const Product& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
-  choose<Epilogue>(p).launch(p, epilogue, stream);
+  choose<Layouts, Epilogue>(p).launch(p, epilogue, stream);
 }
 
 // C = alpha op(A) op(B) + beta C for one product, or for p.batch of them.

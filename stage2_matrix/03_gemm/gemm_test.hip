@@ -162,7 +162,7 @@ std::vector<Extents> edge_sizes() {
 // What best() takes on a GPU for smaller products, wherever this runs.
 template <class Shape>
 void launch_sliced(const Product& p) {
-  gemm::launch_double_buffered<Shape>(p, gemm::combine(p), nullptr);
+  gemm::launch_double_buffered<Shape, gemm::AllLayouts>(p, gemm::combine(p), nullptr);
 }
 
 }  // namespace
@@ -345,7 +345,7 @@ TEST_CASE("every tile that best() chooses from is right for layers, and always t
     Problem exact(layer.layout, layer.size, {Numbers::integers, 2, 1, 4});
     Problem problem(layer.layout, layer.size, {Numbers::floats});
     REQUIRE_OK(exact.check([](const Product& p) { gemm::best(p); }));
-    for (const auto& candidate : gemm::kCandidates<gemm::Combine>) {
+    for (const auto& candidate : gemm::kCandidates<gemm::AllLayouts, gemm::Combine>) {
       CAPTURE(candidate.tile_m, candidate.tile_n);
       const auto launch = [&](const Product& p) { candidate.launch(p, gemm::combine(p), nullptr); };
       REQUIRE_OK(exact.check(launch));
