@@ -77,6 +77,13 @@ inline void require_device_memory(double bytes) {
   throw UsageError(line);
 }
 
+// Throws UsageError where a dimension is 0: the kernels take it, but there is nothing to check or
+// to time, and whoever typed it meant something else.
+inline void require_work(const Options& options) {
+  for (const size_t size : options.sizes)
+    if (size == 0) throw UsageError("--size: every dimension must be at least 1");
+}
+
 // Empty if this device can run a version that needs `needs`, else what is missing.
 inline std::string missing(Needs needs) {
   if (needs == Needs::Any) return "";

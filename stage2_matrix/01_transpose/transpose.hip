@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
                             {{"rows", 16384, 256, 131}, {"cols", 16384, 512, 67}},
                             version_infos(transpose::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     require_device_memory(bytes(rows, cols));
     report.limits(timing::measure_limits(options.quick));

@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
                             {{"rows", 16384, 512, 43}, {"cols", 16384, 2048, 203}},
                             version_infos(gemv::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     std::vector<Shape> shapes = {{false, rows, cols}};
     if (!options.sizes_given) {  // fewer and longer rows

@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
                             {{"M", 4096, 384, 129}, {"N", 4096, 384, 65}, {"K", 4096, 384, 255}},
                             version_infos(gemm::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     struct Table {
       Layout layout;
       size_t M, N, K;

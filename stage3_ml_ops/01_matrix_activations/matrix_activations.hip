@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
                             {{"rows", 16384, 512, 65}, {"cols", 4096, 384, 255}},
                             version_infos(matrix_activations::kVersions<activations::Relu>)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     require_device_memory(sizeof(float) * (3.0 * static_cast<double>(rows) + 1) *
                           static_cast<double>(cols));

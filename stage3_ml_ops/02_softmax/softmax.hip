@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
                             {{"rows", 8192, 64, 67}, {"cols", 8192, 4096, 1003}},
                             version_infos(softmax::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     for (const Shape& shape : shapes(options)) require_device_memory(shape.bytes());
     report.limits(timing::measure_limits(options.quick));
     for (const Shape& shape : shapes(options)) run(shape, options, report);

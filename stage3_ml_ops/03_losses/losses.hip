@@ -190,8 +190,7 @@ int main(int argc, char** argv) {
                             {{"rows", 8192, 64, 67}, {"classes", 8192, 1024, 1003}},
                             all_versions()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
-    if (options.sizes[0] == 0 || options.sizes[1] == 0)
-      throw UsageError("--size: a mean needs at least one row and one class");
+    require_work(options);
     for (const Shape& shape : shapes(options))
       require_device_memory(3.0 * sizeof(float) * shape.elements());
     report.limits(timing::measure_limits(options.quick));

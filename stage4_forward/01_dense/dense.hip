@@ -117,6 +117,7 @@ int main(int argc, char** argv) {
       {{"batch", 4096, 32, 33}, {"in", 4096, 256, 129}, {"out", 4096, 128, 65}},
       version_infos(dense::kVersions<Relu>)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2]};
     require_device_memory(bytes_of(usual) +
                           sizeof(float) * static_cast<double>(gemv::kMaxPartials));

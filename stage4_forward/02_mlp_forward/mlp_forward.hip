@@ -131,6 +131,7 @@ int main(int argc, char** argv) {
       {{"batch", 8192, 128, 33}, {"in", 784, 256, 65}, {"hidden", 128, 64, 31}, {"out", 10, 10, 7}},
       version_infos(mlp_forward::kVersions<Relu>)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
     require_device_memory(usual.bytes() + sizeof(float) * static_cast<double>(usual.batch) *
                                               static_cast<double>(usual.hidden));

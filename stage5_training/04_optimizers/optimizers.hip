@@ -127,8 +127,9 @@ int main(int argc, char** argv) {
                             {{"n", 100000000, size_t{1} << 19, 20011}, {"tensors", 148, 148, 37}},
                             version_infos(optimizers::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
     const size_t n = options.sizes[0], tensors = options.sizes[1];
-    if (tensors == 0 || tensors > kMaxTensors)
+    if (tensors > kMaxTensors)
       throw UsageError("a model has 1 to " + size_text(kMaxTensors) + " tensors, not " +
                        std::to_string(tensors));
     require_device_memory(4.0 * sizeof(float) * static_cast<double>(n));

@@ -1,0 +1,18 @@
+// What all programs refuse before they allocate or print anything.
+#include "common/program.h"
+#include "common/testing.h"
+
+TEST_CASE("a dimension of 0 is refused, wherever it stands") {
+  Options options;
+  for (const std::vector<size_t>& sizes : {std::vector<size_t>{0}, {0, 5}, {5, 0}, {5, 5, 0}}) {
+    options.sizes = sizes;
+    REQUIRE_THROWS_AS(require_work(options), UsageError);
+  }
+  options.sizes = {1, 1, 1};
+  REQUIRE_NOTHROW(require_work(options));
+}
+
+TEST_CASE("more memory than the device has is refused") {
+  REQUIRE_NOTHROW(require_device_memory(1));
+  REQUIRE_THROWS_AS(require_device_memory(1e18), UsageError);
+}
