@@ -3,8 +3,9 @@
 #include "common/testing.h"
 
 TEST_CASE("a dimension of 0 is refused, wherever it stands") {
+  using Sizes = std::vector<size_t>;
   Options options;
-  for (const std::vector<size_t>& sizes : {std::vector<size_t>{0}, {0, 5}, {5, 0}, {5, 5, 0}}) {
+  for (const Sizes& sizes : {Sizes{0}, Sizes{0, 5}, Sizes{5, 0}, Sizes{5, 5, 0}}) {
     options.sizes = sizes;
     REQUIRE_THROWS_AS(require_work(options), UsageError);
   }
