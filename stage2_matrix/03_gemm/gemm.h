@@ -529,10 +529,12 @@ struct Place {
 
 // All groups side by side: one rectangle of kThreadM x kThreadN.
 template <class Shape>
-__device__ inline Place rectangle_place(int thread) {
-  constexpr int kAcross = Shape::kTileN / Shape::kThreadN;
-  return {thread / kAcross * Shape::kThreadM, thread % kAcross * Shape::kThreadN, 4, 4};
-}
+struct Rectangles {
+  __device__ static Place of(int thread) {
+    constexpr int kAcross = Shape::kTileN / Shape::kThreadN;
+    return {thread / kAcross * Shape::kThreadM, thread % kAcross * Shape::kThreadN, 4, 4};
+  }
+};
 
 // held = this thread's pieces of a line in shared memory, from `first` on and every `step`.
 template <int kCount>
@@ -581,15 +583,16 @@ __device__ inline void store_sums(const Product& p, const Epilogue& epilogue, co
 // C = alpha op(A) op(B) + beta C    any sizes, this layout, any alignment.
 // Fixes : register_tile_2d moves 4 bytes per instruction, on every way that its numbers take.
 // Idea  : float4s from global to shared memory, from there to registers, and to C.
-// Thread: t owns kThreadM x kThreadN neighbouring elements of C, kTileN / kThreadN threads a row.
+// Thread: Places::of(t) owns kThreadM x kThreadN elements of C: with Rectangles neighbouring ones,
+//         kTileN / kThreadN threads a row.
 // Costs : a quarter of the loads; those from shared memory meet in the same banks two by two.
-template <class Shape, bool kAlongA, bool kAlongB, bool kAligned, class Epilogue>
+template <class Shape, class Places, bool kAlongA, bool kAlongB, bool kAligned, class Epilogue>
 static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks)
     gemm_vectorized(Product p, Epilogue epilogue) {
   __shared__ Tiles<Shape> tiles;
   const Corner corner = tile_corner(p, Shape::kTileM, Shape::kTileN);
   const int thread = static_cast<int>(threadIdx.x);
-  const Place place = rectangle_place<Shape>(thread);
+  const Place place = Places::of(thread);
   TileLoader<kAlongA, kAligned, Shape::kTileK, Shape::kTileM, Shape::kThreads> a(
       operand_a(p), 0, corner.row, thread);
   TileLoader<kAlongB, kAligned, Shape::kTileK, Shape::kTileN, Shape::kThreads> b(
@@ -642,19 +645,19 @@ void with_constants(const Product& p, Layouts<kLayouts...>, Run&& run) {
     throw std::invalid_argument("gemm: this epilogue was not compiled for the product's layout");
 }
 
-template <class Shape, class Layouts, class Epilogue>
+template <class Shape, class Places, class Layouts, class Epilogue>
 inline void launch_vectorized(const Product& product, const Epilogue& epilogue,
                               hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
     with_constants(p, Layouts{}, [&](auto along_a, auto along_b, auto aligned) {
-      LAUNCH_ON(stream, (gemm_vectorized<Shape, along_a(), along_b(), aligned(), Epilogue>), grid,
-                Shape::kThreads, 0, p, epilogue);
+      LAUNCH_ON(stream, (gemm_vectorized<Shape, Places, along_a(), along_b(), aligned(), Epilogue>),
+                grid, Shape::kThreads, 0, p, epilogue);
     });
   });
 }
 
 inline void launch_vectorized(const Product& product, hipStream_t stream = nullptr) {
-  launch_vectorized<Square, AllLayouts>(product, combine(product), stream);
+  launch_vectorized<Square, Rectangles<Square>, AllLayouts>(product, combine(product), stream);
 }
 
 // ---- Waves have tiles too ---------------------------------------------------------------------
@@ -669,66 +672,29 @@ inline constexpr int kLanesM = 4, kLanesN = 8, kLanes = kLanesM * kLanesN;
 //         16 17 20 21 24 25 28 29     together. What a wave reads of a line lies side by side, so
 //         18 19 22 23 26 27 30 31     in different banks.
 template <class Shape>
-__device__ inline Place wave_place(int thread) {
-  constexpr int kWaveM = kLanesM * Shape::kThreadM, kWaveN = kLanesN * Shape::kThreadN;
-  static_assert(Shape::kTileM % kWaveM == 0 && Shape::kTileN % kWaveN == 0,
-                "wave tiles cover the block's tile");
-  constexpr int kAcross = Shape::kTileN / kWaveN;
-  const int wave = thread / kLanes, lane = thread % kLanes;
-  const int lane_row = lane / 2 % 2 + lane / (2 * kLanesN) * 2;
-  const int lane_col = lane % 2 + lane / 4 % (kLanesN / 2) * 2;
-  return {wave / kAcross * kWaveM + 4 * lane_row, wave % kAcross * kWaveN + 4 * lane_col,
-          4 * kLanesM, 4 * kLanesN};
-}
+struct Waves {
+  __device__ static Place of(int thread) {
+    constexpr int kWaveM = kLanesM * Shape::kThreadM, kWaveN = kLanesN * Shape::kThreadN;
+    static_assert(Shape::kTileM % kWaveM == 0 && Shape::kTileN % kWaveN == 0,
+                  "wave tiles cover the block's tile");
+    constexpr int kAcross = Shape::kTileN / kWaveN;
+    const int wave = thread / kLanes, lane = thread % kLanes;
+    const int lane_row = lane / 2 % 2 + lane / (2 * kLanesN) * 2;
+    const int lane_col = lane % 2 + lane / 4 % (kLanesN / 2) * 2;
+    return {wave / kAcross * kWaveM + 4 * lane_row, wave % kAcross * kWaveN + 4 * lane_col,
+            4 * kLanesM, 4 * kLanesN};
+  }
+};
 
 // C = alpha op(A) op(B) + beta C    any sizes, this layout, any alignment.
 // Fixes : the float4s that a wave of vectorized reads from shared memory lie two per bank, and come
 //         from a strip of the tile: two rows of threads by sixteen.
 // Idea  : a wave's results are a compact tile, so it reads less of each line; a thread's are groups
 //         of 4 x 4 so far apart that the groups of a wave are neighbours.
-// Thread: wave_place() shows which lane owns which group.
+// Thread: Waves::of() shows which lane owns which group; the kernel is that of vectorized.
 // Costs : the same loads, without conflicts.
-template <class Shape, bool kAlongA, bool kAlongB, bool kAligned, class Epilogue>
-static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks)
-    gemm_wave_tiled(Product p, Epilogue epilogue) {
-  __shared__ Tiles<Shape> tiles;
-  const Corner corner = tile_corner(p, Shape::kTileM, Shape::kTileN);
-  const int thread = static_cast<int>(threadIdx.x);
-  const Place place = wave_place<Shape>(thread);
-  TileLoader<kAlongA, kAligned, Shape::kTileK, Shape::kTileM, Shape::kThreads> a(
-      operand_a(p), 0, corner.row, thread);
-  TileLoader<kAlongB, kAligned, Shape::kTileK, Shape::kTileN, Shape::kThreads> b(
-      operand_b(p), 0, corner.col, thread);
-  float sums[Shape::kThreadM][Shape::kThreadN] = {};
-  for (size_t k0 = 0; k0 < p.K; k0 += Shape::kTileK) {
-    const int lines = lines_of_tile<Shape>(p.K - k0);
-    a.load(lines), b.load(lines);
-    a.store(tiles.a), b.store(tiles.b);
-    __syncthreads();  // both tiles are in shared memory
-    for (int k = 0; k < Shape::kTileK; ++k) {
-      float held_a[Shape::kThreadM], held_b[Shape::kThreadN];
-      read_line(held_a, &tiles.a[k][place.row], place.row_step);
-      read_line(held_b, &tiles.b[k][place.col], place.col_step);
-      add_products(sums, held_a, held_b);
-    }
-    __syncthreads();  // all threads are done with both tiles
-  }
-  store_sums<Shape>(p, epilogue, corner, place, sums);
-}
-
-template <class Shape, class Epilogue>
-inline void launch_wave_tiled(const Product& product, const Epilogue& epilogue,
-                              hipStream_t stream) {
-  with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
-    with_constants(p, AllLayouts{}, [&](auto along_a, auto along_b, auto aligned) {
-      LAUNCH_ON(stream, (gemm_wave_tiled<Shape, along_a(), along_b(), aligned(), Epilogue>), grid,
-                Shape::kThreads, 0, p, epilogue);
-    });
-  });
-}
-
 inline void launch_wave_tiled(const Product& product, hipStream_t stream = nullptr) {
-  launch_wave_tiled<Square>(product, combine(product), stream);
+  launch_vectorized<Square, Waves<Square>, AllLayouts>(product, combine(product), stream);
 }
 
 // ---- The next tile while this one is multiplied -----------------------------------------------
@@ -762,7 +728,7 @@ __device__ inline void add_slices(float (&sums)[Shape::kThreadM][Shape::kThreadN
 //         not multiply meanwhile.
 // Idea  : two of everything: while a line is multiplied the next one is on its way to the other
 //         registers, and the next tile to registers and on to the other half of shared memory.
-// Thread: wave_place() shows which lane owns which group. Each kThreads threads are a slice that
+// Thread: Waves::of() shows which lane owns which group. Each kThreads threads are a slice that
 //         takes its part of K: what little there is to do shall still be done by many threads.
 // Costs : 1 barrier per tile; twice the shared memory; kThreadM + kThreadN registers more for the
 //         next line, and those of a tile that is on its way.
@@ -782,7 +748,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
   size_t left = first < p.K ? p.K - first : 0;  // lines that have not been loaded
 
   const Corner corner = tile_corner(p, Shape::kTileM, Shape::kTileN);
-  const Place place = wave_place<Shape>(thread);
+  const Place place = Waves<Shape>::of(thread);
   TileLoader<kAlongA, kAligned, Shape::kTileK, Shape::kTileM, Shape::kThreads> a(
       operand_a(p), first, corner.row, thread);
   TileLoader<kAlongB, kAligned, Shape::kTileK, Shape::kTileN, Shape::kThreads> b(
@@ -857,7 +823,8 @@ template <class Shape, class Layouts, class Epilogue>
 constexpr Candidate<Epilogue> candidate(double speed) {
 #if defined(GPU_BACKEND_CPU)
   // Nothing happens there while a thread waits, so there is nothing to gain from two of everything.
-  return {Shape::kTileM, Shape::kTileN, speed, launch_vectorized<Shape, Layouts, Epilogue>};
+  return {Shape::kTileM, Shape::kTileN, speed,
+          launch_vectorized<Shape, Rectangles<Shape>, Layouts, Epilogue>};
 #else
   return {Shape::kTileM, Shape::kTileN, speed, launch_double_buffered<Shape, Layouts, Epilogue>};
 #endif
