@@ -47,6 +47,62 @@ __host__ __device__ inline float uniform(std::uint64_t seed, std::uint32_t strea
   return static_cast<float>(word(seed, stream, i) >> 8) * (1.0f / 8388608.0f) - 1.0f;
 }
 
+// A bijection of [0, n), another one for every seed and stream: the order in which an epoch walks
+// through its samples, without an array to shuffle or to keep.
+//
+// Eight rounds of a Feistel network, each of which mixes half of the bits into the other half, are
+// a bijection whatever the mixing does (Luby, Rackoff: How to construct pseudorandom permutations.
+// SIAM J. Comput. 17, 1988). They permute the next power of four, so an image beyond n is sent
+// through again until it is below: fewer than four times on average. (Black, Rogaway: Ciphers with
+// arbitrary finite domains. CT-RSA 2002, "cycle-walking".) n is from 1 to 2^62.
+class Permutation {
+ public:
+  __host__ __device__ Permutation(std::uint64_t n, std::uint64_t seed, std::uint32_t stream)
+      : n_(n) {
+    while (half_ < 31 && (std::uint64_t{1} << (2 * half_)) < n) ++half_;
+    for (std::uint32_t i = 0; i < kRounds / 4; ++i) {
+      const Words words = philox({{i, 0u, stream, 1u}}, static_cast<std::uint32_t>(seed),
+                                 static_cast<std::uint32_t>(seed >> 32));
+      for (std::uint32_t k = 0; k < 4; ++k) keys_[4 * i + k] = words.w[k];
+    }
+  }
+
+  // The image of i < n.
+  __host__ __device__ std::uint64_t operator()(std::uint64_t i) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
+    do {
+      std::uint64_t left = i >> half_, right = i & mask;
+      for (int round = 0; round < kRounds; ++round) {
+        const std::uint32_t mixed = mix(static_cast<std::uint32_t>(right) ^ keys_[round]);
+        const std::uint64_t next = left ^ (mixed >> (32 - half_));
+        left = right, right = next;
+      }
+      i = left << half_ | right;
+    } while (i >= n_);
+    return i;
+  }
+
+ private:
+  static constexpr int kRounds = 8;
+
+  // Every bit of the result depends on every bit of x. (Appleby: MurmurHash3, its finalizer.)
+  __host__ __device__ static std::uint32_t mix(std::uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    return x ^ (x >> 16);
+  }
+
+  std::uint64_t n_;
+  std::uint32_t keys_[kRounds];
+  int half_ = 1;  // bits of each half
+};
+
+// Permutation(n, seed, stream)(i), for a single i.
+__host__ __device__ inline std::uint64_t permute(std::uint64_t i, std::uint64_t n,
+                                                 std::uint64_t seed, std::uint32_t stream) {
+  return Permutation(n, seed, stream)(i);
+}
+
 static __global__ void fill_uniform(float* out, size_t n, std::uint64_t seed,
                                     std::uint32_t stream) {
   const size_t stride = size_t{gridDim.x} * blockDim.x;

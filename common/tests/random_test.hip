@@ -9,6 +9,8 @@
 #include "common/random.h"
 #include "common/testing.h"
 
+using random_numbers::Permutation;
+using random_numbers::permute;
 using random_numbers::philox;
 using random_numbers::uniform;
 using random_numbers::word;
@@ -24,6 +26,12 @@ std::vector<float> filled_on_device(size_t n, std::uint64_t seed, std::uint32_t 
   HIP_CHECK(hipDeviceSynchronize());
   CHECK(out.intact());
   return out.to_host();
+}
+
+static __global__ void permute_all(std::uint64_t* out, std::uint64_t n, std::uint64_t seed,
+                                   std::uint32_t stream) {
+  const std::uint64_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = permute(i, n, seed, stream);
 }
 
 }  // namespace
@@ -87,4 +95,67 @@ TEST_CASE("random: seeds and streams are different sequences") {
     CHECK(equal_numbers <= 2);  // by chance: 1000 in 2^24
   }
   CHECK(filled_on_device(1000, 1, 0) == base);
+}
+
+TEST_CASE("random: a permutation takes every value once, on host and device") {
+  for (const size_t n : {1, 2, 3, 4, 5, 16, 17, 1000, 4096, 60000}) {
+    CAPTURE(n);
+    const std::uint64_t seed = 0x0123456789abcdefu;
+    const Permutation permutation(n, seed, 3);
+    std::vector<bool> taken(n, false);
+    for (size_t i = 0; i < n; ++i) {
+      const std::uint64_t image = permutation(i);
+      REQUIRE(image < n);
+      REQUIRE_FALSE(taken[image]);
+      taken[image] = true;
+    }
+    Guarded<std::uint64_t> out(n, 0);
+    LAUNCH(permute_all, static_cast<unsigned>(gpu::ceil_div(n, 256)), 256, 0, out.data(), n, seed,
+           3u);
+    HIP_CHECK(hipDeviceSynchronize());
+    CHECK(out.intact());
+    const std::vector<std::uint64_t> got = out.to_host();
+    for (size_t i = 0; i < n; ++i) REQUIRE(got[i] == permutation(i));
+  }
+}
+
+TEST_CASE("random: permutations of huge ranges stay in them and can be told apart") {
+  for (const std::uint64_t n : {(std::uint64_t{1} << 32) + 1, std::uint64_t{1} << 62}) {
+    const Permutation permutation(n, 5, 0);
+    std::vector<std::uint64_t> images;
+    for (std::uint64_t i = 0; i < 1000; ++i) images.push_back(permutation(n - 1 - i));
+    CHECK(*std::max_element(images.begin(), images.end()) < n);
+    std::sort(images.begin(), images.end());
+    CHECK(std::adjacent_find(images.begin(), images.end()) == images.end());
+  }
+}
+
+TEST_CASE("random: over many streams every value goes everywhere equally often") {
+  // The sum over all cells of (count - expected)^2 / expected is about the number of degrees of
+  // freedom, (n-1)^2; a shuffle that prefers a place exceeds it many times over.
+  for (const size_t n : {3, 10, 17}) {
+    CAPTURE(n);
+    constexpr std::uint32_t kStreams = 4000;
+    std::vector<double> count(n * n);
+    for (std::uint32_t stream = 0; stream < kStreams; ++stream) {
+      const Permutation permutation(n, 7, stream);
+      for (size_t i = 0; i < n; ++i) count[i * n + permutation(i)] += 1;
+    }
+    const double expected = kStreams / static_cast<double>(n);
+    double sum = 0;
+    for (const double c : count) sum += (c - expected) * (c - expected) / expected;
+    const double freedom = static_cast<double>((n - 1) * (n - 1));
+    CHECK(sum < 2.5 * freedom + 4);
+  }
+}
+
+TEST_CASE("random: another seed or stream is another order") {
+  constexpr std::uint64_t n = 1000;
+  const Permutation a(n, 1, 0), b(n, 2, 0), c(n, 1, 1);
+  size_t same_seed = 0, same_stream = 0, fixed = 0;
+  for (std::uint64_t i = 0; i < n; ++i)
+    same_seed += a(i) == b(i), same_stream += a(i) == c(i), fixed += a(i) == i;
+  CHECK(same_seed < 10);  // one is expected; ten or more have a probability of 1e-7
+  CHECK(same_stream < 10);
+  CHECK(fixed < 10);
 }
