@@ -116,6 +116,25 @@ __device__ inline void grid_sync() {
 #define GPU_UNROLL_INNER GPU_UNROLL
 #endif
 
+// ---- The current device -----------------------------------------------------------------------
+
+inline int device_attribute(hipDeviceAttribute_t attribute) {
+  int device = 0, value = 0;
+  HIP_CHECK(hipGetDevice(&device));
+  HIP_CHECK(hipDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+// How many multiprocessors (AMD: compute units) share the blocks of a grid.
+inline unsigned multiprocessors() {
+  return static_cast<unsigned>(device_attribute(hipDeviceAttributeMultiprocessorCount));
+}
+
+// The size of a wave, for the host; kernels ask wave_size().
+inline unsigned device_wave_size() {
+  return static_cast<unsigned>(device_attribute(hipDeviceAttributeWarpSize));
+}
+
 // ---- Shared memory ----------------------------------------------------------------------------
 
 // Inside a kernel: DYNAMIC_SHARED(float, tile) declares `float* tile`, as long as the launch's
@@ -130,14 +149,11 @@ __device__ inline void grid_sync() {
 
 // The most shared memory, static and dynamic together, that a block of the current device can have.
 inline size_t max_shared_bytes() {
-  int device = 0, bytes = 0;
-  HIP_CHECK(hipGetDevice(&device));
 #if defined(GPU_BACKEND_CUDA)
-  HIP_CHECK(hipDeviceGetAttribute(&bytes, hipDeviceAttributeSharedMemPerBlockOptin, device));
+  return static_cast<size_t>(device_attribute(hipDeviceAttributeSharedMemPerBlockOptin));
 #else
-  HIP_CHECK(hipDeviceGetAttribute(&bytes, hipDeviceAttributeMaxSharedMemoryPerBlock, device));
+  return static_cast<size_t>(device_attribute(hipDeviceAttributeMaxSharedMemoryPerBlock));
 #endif
-  return static_cast<size_t>(bytes);
 }
 
 // Call once before launching `kernel` with more than 48 KiB of dynamic shared memory: NVIDIA wants

@@ -56,10 +56,6 @@ class Arena {
               std::max(gpu::ceil_div(bytes_per_half, kWholeTiles * sizeof(uint4)), size_t{1})),
         memory_(2 * half_) {
     HIP_CHECK(hipMemset(memory_.data(), 0, memory_.bytes()));
-    int device = 0;
-    HIP_CHECK(hipGetDevice(&device));
-    HIP_CHECK(
-        hipDeviceGetAttribute(&multiprocessors_, hipDeviceAttributeMultiprocessorCount, device));
   }
 
   size_t half() const { return half_; }  // vectors
@@ -67,7 +63,6 @@ class Arena {
   uint4* from() { return memory_.data(); }  // 2 * half vectors in one piece
   uint4* to() { return memory_.data() + half_; }
   DeviceBuffer<uint4>& memory() { return memory_; }
-  unsigned multiprocessors() const { return static_cast<unsigned>(multiprocessors_); }
 
   // What each of `threads` threads leaves behind.
   DeviceBuffer<unsigned>& sums(size_t threads) { return resize(sums_, threads); }
@@ -95,7 +90,6 @@ class Arena {
 
   size_t half_;
   DeviceBuffer<uint4> memory_;
-  int multiprocessors_ = 0;
   DeviceBuffer<unsigned> sums_;
   DeviceBuffer<float> chain_ends_;
   std::vector<unsigned char> pageable_;
@@ -131,7 +125,7 @@ inline unsigned resident_blocks(const Arena& arena, size_t tiles, unsigned per_m
   return static_cast<unsigned>(tiles);
 #else
   return static_cast<unsigned>(
-      std::min(tiles, size_t{arena.multiprocessors()} * per_multiprocessor));
+      std::min(tiles, size_t{gpu::multiprocessors()} * per_multiprocessor));
 #endif
 }
 
@@ -211,7 +205,7 @@ static __global__ void fma_chains(float* ends, int steps, float a, float b) {
 template <int kChains>
 inline double launch_fma(Arena& arena) {
   constexpr unsigned kBlocksPerMultiprocessor = 16;
-  const unsigned blocks = arena.multiprocessors() * kBlocksPerMultiprocessor;
+  const unsigned blocks = gpu::multiprocessors() * kBlocksPerMultiprocessor;
   const size_t threads = size_t{blocks} * kBlock;
   LAUNCH((fma_chains<kChains>), blocks, kBlock, 0, arena.chain_ends(threads).data(),
          kMultiplyAdds / kChains, 1.0f, 1.0f);

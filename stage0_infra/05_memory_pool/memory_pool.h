@@ -279,10 +279,9 @@ using Launch = std::unique_ptr<Allocator> (*)();
 
 inline std::unique_ptr<Allocator> make_raw() { return std::make_unique<RawAllocator>(); }
 inline std::unique_ptr<Allocator> make_async() {
-  int device = 0, supported = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&supported, hipDeviceAttributeMemoryPoolsSupported, device));
-  return supported != 0 ? std::make_unique<AsyncAllocator>() : nullptr;
+  return gpu::device_attribute(hipDeviceAttributeMemoryPoolsSupported) != 0
+             ? std::make_unique<AsyncAllocator>()
+             : nullptr;
 }
 inline std::unique_ptr<Allocator> make_pool() { return std::make_unique<PoolAllocator>(); }
 

@@ -102,10 +102,7 @@ inline unsigned grid_stride_blocks(size_t items, unsigned block = kBlock,
   return static_cast<unsigned>(std::min(gpu::ceil_div(needed, cpu_rounds), most));
 #else
   static_cast<void>(cpu_rounds);
-  int device = 0, multiprocessors = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&multiprocessors, hipDeviceAttributeMultiprocessorCount, device));
-  const size_t resident = static_cast<size_t>(multiprocessors) * per_multiprocessor;
+  const size_t resident = size_t{gpu::multiprocessors()} * per_multiprocessor;
   return static_cast<unsigned>(std::min({needed, resident, most}));
 #endif
 }

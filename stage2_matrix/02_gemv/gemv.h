@@ -92,14 +92,6 @@ struct Workspace {
   float* partials;  // (kMaxPartials)
 };
 
-inline unsigned device_attribute(hipDeviceAttribute_t attribute) {
-  int device = 0, value = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&value, attribute, device));
-  return static_cast<unsigned>(value);
-}
-inline unsigned device_wave_size() { return device_attribute(hipDeviceAttributeWarpSize); }
-
 inline unsigned grid_size(size_t blocks) {
   return static_cast<unsigned>(std::min(blocks, kMaxGrid));
 }
@@ -178,7 +170,7 @@ static __global__ void gemv_wave_per_row(Product p) {
 inline void launch_wave_per_row(const Product& product, const Workspace&, hipStream_t stream) {
   const Product p = checked(product, false);
   if (p.rows == 0) return;
-  const size_t blocks = gpu::ceil_div(p.rows, kBlock / device_wave_size());
+  const size_t blocks = gpu::ceil_div(p.rows, kBlock / gpu::device_wave_size());
   LAUNCH_ON(stream, gemv_wave_per_row, grid_size(blocks), kBlock, 0, p);
 }
 
@@ -288,8 +280,7 @@ inline void launch_add_slices(const Product& p, const Workspace& workspace, size
 // but none shorter than `shortest`, and no more than there is workspace for.
 inline unsigned choose_slices(size_t blocks, size_t length, size_t shortest, size_t count) {
   constexpr size_t kMaxGridY = 65535;
-  const size_t resident =
-      size_t{device_attribute(hipDeviceAttributeMultiprocessorCount)} * kResidentBlocks;
+  const size_t resident = size_t{gpu::multiprocessors()} * kResidentBlocks;
   const size_t most = std::min({length / shortest, kMaxPartials / count, kMaxGridY});
   return static_cast<unsigned>(std::clamp(resident / blocks, size_t{1}, std::max(most, size_t{1})));
 }
@@ -306,7 +297,7 @@ struct RowPlan {
 };
 
 inline RowPlan plan_rows(const Product& p, bool split) {
-  RowPlan plan{1, device_wave_size(), 1};
+  RowPlan plan{1, gpu::device_wave_size(), 1};
   if (is_aligned(p.a) && is_aligned(p.x) && p.lda % 4 == 0) plan.width = 4;
   const size_t values = p.cols / plan.width, loads = loads_in_flight(plan.width, kRowLoads);
   while (plan.team < kBlock && plan.team * loads < values) plan.team *= 2;
@@ -483,7 +474,7 @@ inline double roundings_block_per_row(const Product& p) {
   return 1 + dot::sum_of_thread(static_cast<double>(p.cols), kBlock) + std::log2(kBlock);
 }
 inline double roundings_wave_per_row(const Product& p) {
-  const double wave = device_wave_size();
+  const double wave = gpu::device_wave_size();
   return 1 + dot::sum_of_thread(static_cast<double>(p.cols), wave) + std::log2(wave);
 }
 // One of the columns behind the last float4 may be a thread's too.
@@ -492,7 +483,7 @@ inline double roundings_vectorized(const Product& p) {
   const RowPlan plan = plan_rows(p, kSplit);
   const double values = dot::sum_of_thread(static_cast<double>(p.cols / plan.width), plan.slices);
   return 1 + plan.width * dot::sum_of_thread(values, plan.team) + 1 +
-         std::log2(device_wave_size()) + plan.team / device_wave_size() + plan.slices;
+         std::log2(gpu::device_wave_size()) + plan.team / gpu::device_wave_size() + plan.slices;
 }
 inline double roundings_thread_per_column(const Product& p) {
   return 1 + static_cast<double>(p.rows);

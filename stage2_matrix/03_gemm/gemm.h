@@ -846,9 +846,7 @@ inline constexpr Candidate<Epilogue> kCandidates[] = {
 // The candidate that the multiprocessor with the most tiles is done with first.
 template <class Layouts, class Epilogue>
 inline const Candidate<Epilogue>& choose(const Product& p) {
-  int device = 0, multiprocessors = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&multiprocessors, hipDeviceAttributeMultiprocessorCount, device));
+  const unsigned multiprocessors = gpu::multiprocessors();
   const auto cost = [&](const Candidate<Epilogue>& c) {
     const double tiles = static_cast<double>(gpu::ceil_div(p.M, c.tile_m)) *
                          static_cast<double>(gpu::ceil_div(p.N, c.tile_n)) *

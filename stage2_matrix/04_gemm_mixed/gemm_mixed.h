@@ -462,12 +462,9 @@ template <class T>
 inline void launch_wmma_tiled(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                               hipStream_t stream = nullptr) {
   if (M == 0 || N == 0) return;
-  int device = 0, wave_size = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&wave_size, hipDeviceAttributeWarpSize, device));
   const size_t blocks = gpu::ceil_div(M, kBlockRows) * gpu::ceil_div(N, kBlockColumns);
   LAUNCH_ON(stream, (gemm_wmma_tiled<T>), static_cast<unsigned>(blocks),
-            static_cast<unsigned>(kWaves * wave_size), 0, c, a, b, M, N, K,
+            kWaves * gpu::device_wave_size(), 0, c, a, b, M, N, K,
             rows_are_aligned(a, K * sizeof(T)) && rows_are_aligned(b, N * sizeof(T)),
             rows_are_aligned(c, N * sizeof(float), 32));
 }

@@ -532,12 +532,8 @@ inline void launch_tile(float* c, const T* a, const T* b, size_t M, size_t N, si
 // multiprocessors?
 template <class T, class Tile>
 inline bool suits(size_t M, size_t N) {
-  int device = 0, multiprocessors = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&multiprocessors, hipDeviceAttributeMultiprocessorCount, device));
   return Tile::kStages * sizeof(Stage<T, Tile>) <= gpu::max_shared_bytes() &&
-         gpu::ceil_div(M, Tile::kRows) * gpu::ceil_div(N, Tile::kColumns) >=
-             static_cast<size_t>(multiprocessors);
+         gpu::ceil_div(M, Tile::kRows) * gpu::ceil_div(N, Tile::kColumns) >= gpu::multiprocessors();
 }
 
 template <class T>

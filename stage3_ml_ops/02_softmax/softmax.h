@@ -101,14 +101,6 @@ inline unsigned row_blocks(size_t rows, size_t rows_per_block, unsigned threads)
       std::min(gpu::ceil_div(rows, rows_per_block), kMaxThreads / threads));
 }
 
-// The size of a wave on the current device, for the host.
-inline unsigned device_wave_size() {
-  int device = 0, lanes = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&lanes, hipDeviceAttributeWarpSize, device));
-  return static_cast<unsigned>(lanes);
-}
-
 // ---- The exponential --------------------------------------------------------------------------
 
 // exp(difference) for differences of at most 0. GPUs have an instruction for 2^x: exp2f takes half
@@ -223,8 +215,9 @@ static __global__ void softmax_wave_per_row(float* y, const float* x, size_t row
 inline void launch_wave_per_row(float* y, const float* x, size_t rows, size_t cols,
                                 hipStream_t stream = nullptr) {
   if (rows == 0 || cols == 0) return;
-  LAUNCH_ON(stream, softmax_wave_per_row, row_blocks(rows, kBlock / device_wave_size(), kBlock),
-            kBlock, 0, y, x, rows, cols);
+  LAUNCH_ON(stream, softmax_wave_per_row,
+            row_blocks(rows, kBlock / gpu::device_wave_size(), kBlock), kBlock, 0, y, x, rows,
+            cols);
 }
 
 // ---- Maximum and sum together -----------------------------------------------------------------
@@ -290,7 +283,7 @@ struct BlockTeam {
 
 struct WaveTeam {
   static constexpr unsigned kBlockThreads = kBlock;
-  static unsigned host_size() { return device_wave_size(); }
+  static unsigned host_size() { return gpu::device_wave_size(); }
   __device__ static unsigned size() { return static_cast<unsigned>(gpu::wave_size()); }
   __device__ static unsigned rank() { return static_cast<unsigned>(gpu::lane_id()); }
   __device__ static size_t first_row() {
@@ -681,7 +674,7 @@ inline double additions(size_t cols, size_t threads) {
 inline Roundings roundings_thread_per_row(size_t cols) { return {static_cast<double>(cols), 1}; }
 inline Roundings roundings_block_per_row(size_t cols) { return {additions(cols, kBlock), 1}; }
 inline Roundings roundings_wave_per_row(size_t cols) {
-  return {additions(cols, device_wave_size()), 1};
+  return {additions(cols, gpu::device_wave_size()), 1};
 }
 // Exponentials: an element's own, those of two merges, and of every step that may rescale the sum.
 inline Roundings roundings_online(size_t cols) {
