@@ -18,6 +18,7 @@
 // std::invalid_argument where an array that is needed is null.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <stdexcept>
@@ -34,6 +35,7 @@
 namespace dense_backward {
 
 using dense::Layer;
+using device_matrix::DeviceBuffer;
 
 // Where the gradients go; null: nobody wants this one, and it is not computed. (The first layer's
 // grad_x is the gradient of the data.)
@@ -148,6 +150,8 @@ inline gemv::Product product_of_bias(float* grad_bias, const float* grad_y, cons
 
 // Up to so many operations per product, a layer's launches run at the same time.
 inline constexpr double kConcurrentOperations = 1e9;
+inline constexpr size_t kSliceRows = 256;             // the least samples of a slice of the batch
+inline constexpr size_t kTilesPerMultiprocessor = 2;  // that run there at the same time
 
 // Two streams beside the caller's. fork(): they wait for what the caller's stream has been given so
 // far. join(): the caller's stream waits for them. Both only put events into queues, the host goes
@@ -194,11 +198,30 @@ class Branches {
   hipEvent_t events_[kCount + 1] = {};  // one at each stream's end, one where they fork
 };
 
+// Into how many slices of the batch the sums of grad_w are cut: so many that all multiprocessors
+// have tiles of step 2.3 to work on, but none of fewer than kSliceRows samples.
+inline size_t count_slices(size_t batch, size_t in, size_t out) {
+  if (in == 0 || out == 0) return 1;
+  const size_t tiles =
+      gpu::ceil_div(in, gemm::Large::kTileN) * gpu::ceil_div(out, gemm::Large::kTileM);
+  const size_t wanted = size_t{gpu::multiprocessors()} * kTilesPerMultiprocessor / tiles;
+  return std::max(std::min(wanted, batch / kSliceRows), size_t{1});
+}
+
 // For layers whose batch is at most max_batch. Two calls that may run at the same time need two.
 struct Workspace {
+  // Without memory for slices; grad_w of a long batch then keeps few multiprocessors busy.
   explicit Workspace(size_t max_batch)
       : ones(std::vector<float>(max_batch, 1)), partials(gemv::kMaxPartials) {}
-  device_matrix::DeviceBuffer<float> ones, partials;
+  // With the memory that a layer of this size wants.
+  Workspace(size_t max_batch, size_t in, size_t out) : Workspace(max_batch) {
+    const size_t slices = count_slices(max_batch, in, out);
+    if (slices < 2) return;
+    slices_of_w = DeviceBuffer<float>(slices * in * out);
+    partials_of_w = DeviceBuffer<float>(gemv::kMaxPartials);
+  }
+  DeviceBuffer<float> ones, partials;
+  DeviceBuffer<float> slices_of_w, partials_of_w;
   Branches branches;
 };
 
@@ -251,6 +274,47 @@ inline void launch_row_slices(const Gradients& to, const float* grad_y, const fl
   launch_grad_x(to, grad_y, batch, layer, beta, stream);
 }
 
+// ---- The weights in slices of the batch, too --------------------------------------------------
+
+// grad_w has few elements for the length of its sums: 128 x 784 of them are seven tiles of step
+// 2.3, which leave most multiprocessors idle however long the batch is. Each slice of the batch is
+// a product of its own, all of them one launch; its result is a row of slices_of_w, and the sum of
+// the rows is what the bias takes of grad_y. Known as split-K.
+//
+//   grad_y^T x  =  grad_y[0:r]^T x[0:r]  +  grad_y[r:2r]^T x[r:2r]  +  ...
+inline void launch_grad_w_in_slices(const Gradients& to, const float* grad_y, const float* x,
+                                    size_t batch, const Layer& layer, float beta,
+                                    Workspace& workspace, hipStream_t stream) {
+  const size_t weights = layer.in * layer.out;
+  const size_t room = weights == 0 ? 0 : workspace.slices_of_w.size() / weights;
+  const size_t slices = std::min(count_slices(batch, layer.in, layer.out), room);
+  if (to.w == nullptr || slices < 2)
+    return launch_grad_w(to, grad_y, x, batch, layer, beta, stream);
+  const size_t rows = batch / slices, rest = batch % slices;
+  float* const sums = workspace.slices_of_w.data();
+  // exercise: a batch of products, one per slice, from product_of_w (about 4 lines)
+  gemm::Product p = product_of_w(sums, grad_y, x, rows, layer, 0);
+  p.batch = slices;
+  p.stride_a = rows * layer.out, p.stride_b = rows * layer.in, p.stride_c = weights;
+  gemm::best(p, stream);
+  // end exercise
+  if (rest > 0) {  // the last few samples go to the first slice's sums
+    const size_t done = batch - rest;
+    gemm::best(product_of_w(sums, grad_y + done * layer.out, x + done * layer.in, rest, layer, 1),
+               stream);
+  }
+  gemv::best(true, product_of_bias(to.w, sums, workspace.ones.data(), slices, weights, beta),
+             gemv::Workspace{workspace.partials_of_w.data()}, stream);
+}
+
+inline void launch_weight_slices(const Gradients& to, const float* grad_y, const float* x,
+                                 size_t batch, const Layer& layer, float beta, Workspace& workspace,
+                                 hipStream_t stream = nullptr) {
+  launch_grad_w_in_slices(to, grad_y, x, batch, layer, beta, workspace, stream);
+  launch_grad_bias(to, grad_y, batch, layer, beta, workspace, stream, gemv::launch_split_columns);
+  launch_grad_x(to, grad_y, batch, layer, beta, stream);
+}
+
 // ---- All at the same time ---------------------------------------------------------------------
 
 // No gradient needs another: three streams let the launches of a small layer, none of which fills
@@ -263,7 +327,7 @@ inline void launch_concurrent(const Gradients& to, const float* grad_y, const fl
   launch_grad_x(to, grad_y, batch, layer, beta, branches[0]);
   launch_grad_bias(to, grad_y, batch, layer, beta, workspace, branches[1],
                    gemv::launch_split_columns);
-  launch_grad_w(to, grad_y, x, batch, layer, beta, stream);
+  launch_grad_w_in_slices(to, grad_y, x, batch, layer, beta, workspace, stream);
   branches.join(stream);
 }
 
@@ -276,7 +340,7 @@ inline void backward(const Gradients& to, const float* grad_y, const float* x, s
                      hipStream_t stream = nullptr) {
   const double operations = 2.0 * static_cast<double>(batch) * static_cast<double>(layer.in) *
                             static_cast<double>(layer.out);
-  const auto launch = operations < kConcurrentOperations ? launch_concurrent : launch_row_slices;
+  const auto launch = operations < kConcurrentOperations ? launch_concurrent : launch_weight_slices;
   launch(to, grad_y, x, batch, layer, beta, workspace, stream);
 }
 
@@ -289,6 +353,7 @@ inline constexpr Version<Launch> kVersions[] = {
     {"thread_per_column", launch_thread_per_column,
      "two matrix products; a thread walks down each column of grad_y"},
     {"row_slices", launch_row_slices, "slices of the batch for the bias, added in their order"},
+    {"weight_slices", launch_weight_slices, "and for the weights: split-K"},
     {"concurrent", launch_concurrent, "no gradient needs another: three streams"},
 };
 

@@ -28,6 +28,14 @@ double bytes(const Shape& shape) {
   return sizeof(float) * (static_cast<double>(shape.batch) * (2 * in + out) + 2 * in * out + out);
 }
 
+// Of all of these, and of what the launches need beside them.
+double device_bytes(const Shape& s) {
+  const double slices = static_cast<double>(dense_backward::count_slices(s.batch, s.in, s.out));
+  const double weights = static_cast<double>(s.in) * static_cast<double>(s.out);
+  return bytes(s) +
+         sizeof(float) * (slices * weights + static_cast<double>(2 * gemv::kMaxPartials + s.batch));
+}
+
 // The rows that are compared of one of the gradients, and what is expected there.
 struct Check {
   RowSample sample;
@@ -59,7 +67,7 @@ struct Problem {
         d_grad_w(shape.out, shape.in),
         d_grad_x(shape.batch, shape.in),
         d_grad_bias(shape.out),
-        workspace(shape.batch) {
+        workspace(shape.batch, shape.in, shape.out) {
     random_numbers::launch_fill_uniform(d_x.data(), d_x.size(), seed, 0);
     random_numbers::launch_fill_uniform(d_w.data(), d_w.size(), seed, 1);
     random_numbers::launch_fill_uniform(d_grad_y.data(), d_grad_y.size(), seed, 2);
@@ -149,7 +157,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2]};
-    require_device_memory(bytes(usual) + sizeof(float) * static_cast<double>(gemv::kMaxPartials));
+    require_device_memory(device_bytes(usual));
     report.limits(timing::measure_limits(options.quick));
     const std::vector<Shape> shapes =
         options.sizes_given ? std::vector<Shape>{usual} : usual_shapes(usual, options.quick);

@@ -79,7 +79,7 @@ struct Problem {
         d_grad_w(in.before.w.size(), offset),
         d_grad_bias(in.before.bias.size(), offset),
         d_grad_x(in.before.x.size(), offset),
-        workspace(shape.batch) {}
+        workspace(shape.batch, shape.in, shape.out) {}
 
   Layer layer() { return {shape.in, shape.out, d_w.data(), nullptr}; }
   Gradients gradients() { return {d_grad_w.data(), d_grad_bias.data(), d_grad_x.data()}; }
@@ -281,6 +281,29 @@ TEST_CASE("a gradient that nobody wants is left alone") {
   }
 }
 
+TEST_CASE("a long batch is cut into slices, a short one is not, and no slice is short") {
+  REQUIRE(count_slices(64, 784, 128) == 1);
+  REQUIRE(count_slices(0, 784, 128) == 1);
+  REQUIRE(count_slices(1003, 0, 6) == 1);
+  REQUIRE(count_slices(1003, 5, 6) == std::min(size_t{2 * gpu::multiprocessors()}, size_t{3}));
+  REQUIRE(count_slices(size_t{1} << 20, 1 << 16, 1 << 16) == 1);  // tiles enough for any device
+}
+
+TEST_CASE("slices need no more memory than the workspace has") {
+  const Inputs in({1003, 5, 6}, random_integers);
+  ExpectedGradients want = in.expected(1);
+  for (Expected* gradient : {&want.w, &want.bias, &want.x})
+    gradient->bound.assign(gradient->bound.size(), 0);
+  for (const size_t room : {0, 1, 2, 3, 100}) {
+    CAPTURE(room);
+    Problem problem(in);
+    problem.workspace.slices_of_w = DeviceBuffer<float>(room * 5 * 6 + 1);
+    const HostGradients got = problem.run(launch_weight_slices, 1);
+    REQUIRE_OK(compare_with(got.w, want.w));
+    REQUIRE(problem.intact());
+  }
+}
+
 TEST_CASE("every run gives the same bits, on any stream") {
   const Inputs in({1003, 33, 65});
   hipStream_t stream = nullptr;
@@ -391,6 +414,14 @@ void launch_without_last_sample(const Gradients& to, const float* grad_y, const 
                     stream);
 }
 
+void launch_without_last_slice(const Gradients& to, const float* grad_y, const float* x,
+                               size_t batch, const Layer& layer, float beta, Workspace& workspace,
+                               hipStream_t stream) {
+  launch_weight_slices(to, grad_y, x, batch, layer, beta, workspace, stream);
+  const size_t rows = batch / count_slices(batch, layer.in, layer.out);
+  launch_grad_w(to, grad_y, x, batch - rows, layer, beta, stream);
+}
+
 void launch_without_beta(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                          const Layer& layer, float, Workspace& workspace, hipStream_t stream) {
   launch_row_slices(to, grad_y, x, batch, layer, 0, workspace, stream);
@@ -412,4 +443,7 @@ TEST_CASE("planted mistakes are caught") {
         launch_without_last_sample, launch_always_accumulating})
     REQUIRE(!is_right(launch, in, 0));
   REQUIRE(!is_right(launch_without_beta, in, 1));
+  const Inputs long_batch({1003, 5, 6});
+  REQUIRE(is_right(launch_weight_slices, long_batch, 0));
+  REQUIRE(!is_right(launch_without_last_slice, long_batch, 0));
 }
