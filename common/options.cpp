@@ -4,12 +4,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
 
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
 
@@ -92,18 +95,25 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// Refuses a name that is none of `names`, which are not empty.
+void check_name(const char* option, const std::string& name,
+                const std::vector<std::string>& names) {
+  std::string known, nearest = names.front();
+  for (const std::string& candidate : names) {
+    if (candidate == name) return;
+    known += (known.empty() ? "" : ", ") + candidate;
+    if (edit_distance(name, candidate) < edit_distance(name, nearest)) nearest = candidate;
+  }
+  usage_error(fmt::format("{}: '{}' is unknown, did you mean '{}'? There are {}", option, name,
+                          nearest, known));
+}
+
 void check_version(const std::string& name, const ProgramInfo& program) {
   if (program.versions.empty())
     usage_error(fmt::format("--version: {} has no versions", program.name));
-  std::string known, nearest;
-  for (const VersionInfo& version : program.versions) {
-    if (version.name == name) return;
-    known += (known.empty() ? "" : ", ") + version.name;
-    if (nearest.empty() || edit_distance(name, version.name) < edit_distance(name, nearest))
-      nearest = version.name;
-  }
-  usage_error(fmt::format("--version: '{}' is unknown, did you mean '{}'? There are {}", name,
-                          nearest, known));
+  std::vector<std::string> names;
+  for (const VersionInfo& version : program.versions) names.push_back(version.name);
+  check_name("--version", name, names);
 }
 
 // forward, reverse or random:SEED.
@@ -112,14 +122,21 @@ bool is_order(const std::string& text) {
          (text.rfind("random:", 0) == 0 && parse_number(text.substr(7)));
 }
 
-void check_json_path(const std::string& path) {
-  namespace fs = std::filesystem;
+// A file that the program is to write must be one that it can write: hours later it is too late.
+void check_output_path(const char* option, const std::string& path) {
   std::error_code ignored;
   const fs::path folder = fs::path(path).parent_path();
-  if (path.empty()) usage_error("--json: the file has no name");
-  if (fs::is_directory(path, ignored)) usage_error(fmt::format("--json: {} is a folder", path));
+  if (path.empty()) usage_error(fmt::format("{}: the file has no name", option));
+  if (fs::is_directory(path, ignored)) usage_error(fmt::format("{}: {} is a folder", option, path));
   if (!folder.empty() && !fs::is_directory(folder, ignored))
-    usage_error(fmt::format("--json: there is no folder {}", folder.string()));
+    usage_error(fmt::format("{}: there is no folder {}", option, folder.string()));
+}
+
+void check_input_path(const char* option, const std::string& path) {
+  std::error_code ignored;
+  if (path.empty()) usage_error(fmt::format("{}: the file has no name", option));
+  if (fs::is_directory(path, ignored)) usage_error(fmt::format("{}: {} is a folder", option, path));
+  if (!fs::exists(path, ignored)) usage_error(fmt::format("{}: there is no file {}", option, path));
 }
 
 // One line per version: its name and what it teaches.
@@ -148,6 +165,97 @@ std::string default_sizes(const ProgramInfo& program, const std::string& backend
     quick += separator + extent_text(size.quick);
   }
   return fmt::format("default {}, {} with --quick", usual, quick);
+}
+
+// ---- Programs that train ------------------------------------------------------------------------
+
+const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam", "adamw"};
+
+// A number from 1 to `largest`: epochs, samples.
+std::size_t parse_count(const char* option, const std::string& text, std::size_t largest) {
+  const auto number = parse_number(text);
+  if (!number || *number < 1 || *number > largest)
+    usage_error(fmt::format("{}: '{}' is not a number from 1 to {}", option, text, largest));
+  return *number;
+}
+
+// Kernels take it as a float, so it must not overflow or vanish there. The decimal point is a point
+// whatever the locale says.
+double parse_learning_rate(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool is_number = error == std::errc() && stop == end;
+  if (!is_number || !(value >= std::numeric_limits<float>::min()) ||
+      value > std::numeric_limits<float>::max())
+    usage_error(fmt::format(
+        "--lr: '{}' is not a learning rate; write a number above 0 such as 0.001 or 1e-3", text));
+  return value;
+}
+
+// What is read as text first.
+struct TrainingTexts {
+  std::string epochs, batch, learning_rate;
+};
+
+std::size_t usual_epochs(const TrainingDefaults& defaults, bool is_cpu) {
+  return is_cpu ? defaults.epochs_cpu : defaults.epochs;
+}
+
+void add_training_options(CLI::App* app, const TrainingDefaults& defaults, bool is_cpu,
+                          TrainingTexts* texts, TrainingOptions* training) {
+  const auto add = [&](const char* option, std::string& value, const char* type,
+                       const std::string& help) {
+    app->add_option(option, value, help)->type_name(type);
+  };
+  training->optimizer = defaults.optimizer;
+  add("--epochs", texts->epochs, "NUMBER",
+      fmt::format("times over the training data (default {}, {} with --quick)",
+                  usual_epochs(defaults, is_cpu), defaults.epochs_quick));
+  if (defaults.batch > 0)
+    add("--batch", texts->batch, "NUMBER",
+        fmt::format("samples of one optimizer step (default {})", defaults.batch));
+  add("--lr", texts->learning_rate, "NUMBER",
+      fmt::format("learning rate (default {})", defaults.learning_rate));
+  add("--optimizer", training->optimizer, "sgd|momentum|adam|adamw",
+      fmt::format("rule of a step (default {})", defaults.optimizer));
+  add("--checkpoint", training->checkpoint, "FILE",
+      "train one version and write its model here after every epoch and on Ctrl-C");
+  app->add_flag("--resume", training->resume, "go on from the checkpoint");
+  add("--evaluate", training->evaluate, "FILE", "test the model of this checkpoint, train nothing");
+  if (defaults.data)
+    add("--data", training->data, "DIR",
+        "folder of the data sets (default: $COURSE_DATA, or data)");
+}
+
+// After the whole command line was read.
+void check_training_options(const CLI::App& app, const TrainingDefaults& defaults, bool is_cpu,
+                            const TrainingTexts& texts, Options* options) {
+  TrainingOptions& training = options->training;
+  const auto given = [&](const char* option) { return app.count(option) > 0; };
+  training.epochs = given("--epochs") ? parse_count("--epochs", texts.epochs, 1000000000)
+                    : options->quick  ? defaults.epochs_quick
+                                      : usual_epochs(defaults, is_cpu);
+  training.batch = defaults.batch > 0 && given("--batch")
+                       ? parse_count("--batch", texts.batch, 1000000)
+                       : defaults.batch;
+  training.learning_rate =
+      given("--lr") ? parse_learning_rate(texts.learning_rate) : defaults.learning_rate;
+  check_name("--optimizer", training.optimizer, kOptimizers);
+
+  if (given("--checkpoint")) check_output_path("--checkpoint", training.checkpoint);
+  if (given("--evaluate")) check_input_path("--evaluate", training.evaluate);
+  if (training.resume && !given("--checkpoint"))
+    usage_error("--resume goes on from a checkpoint: add --checkpoint FILE");
+  if (training.resume) check_input_path("--resume", training.checkpoint);
+  if (given("--evaluate") && given("--checkpoint"))
+    usage_error("--evaluate trains nothing: leave --checkpoint away");
+  if (training.one_version() && options->versions.size() > 1)
+    usage_error(fmt::format("{} is for one model: name one --version",
+                            given("--evaluate") ? "--evaluate" : "--checkpoint"));
+  std::error_code ignored;
+  if (defaults.data && given("--data") && !fs::is_directory(training.data, ignored))
+    usage_error(fmt::format("--data: there is no folder '{}'", training.data));
 }
 
 }  // namespace
@@ -190,6 +298,9 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   auto* order_option =
       app.add_option("--order", order, fmt::format("turns of blocks and threads{}", cpu_only))
           ->type_name("forward|reverse|random:SEED");
+  TrainingTexts training_texts;
+  if (program.training)
+    add_training_options(&app, *program.training, is_cpu, &training_texts, &options->training);
 
   try {
     app.parse(argc, argv);
@@ -228,7 +339,9 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
       usage_error(fmt::format("--repeat: '{}' is not a number from 1 to 1000000", repeat));
     options->repeat = static_cast<int>(*number);
   }
-  if (json->count() > 0) check_json_path(options->json);
+  if (json->count() > 0) check_output_path("--json", options->json);
+  if (program.training)
+    check_training_options(app, *program.training, is_cpu, training_texts, options);
 
   if (!is_cpu && wave_option->count() + order_option->count() > 0)
     usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -24,6 +25,16 @@ struct Size {
   std::size_t gpu, cpu, quick;
 };
 
+// What a program that trains does unless it is told otherwise. Where a program has them, the
+// command line takes the options of TrainingOptions too.
+struct TrainingDefaults {
+  std::size_t epochs, epochs_cpu, epochs_quick;  // on a GPU, on the CPU backend, with --quick
+  std::size_t batch;  // 0: a step takes all there is, and there is no --batch
+  double learning_rate;
+  std::string optimizer;  // sgd, momentum, adam or adamw
+  bool data;              // it reads a data set, and takes --data
+};
+
 // What a program is: the roadmap's number, its name, one line on what it computes.
 struct ProgramInfo {
   std::string step;     // "1.1"
@@ -31,6 +42,23 @@ struct ProgramInfo {
   std::string summary;  // "c = a + b"
   std::vector<Size> sizes;
   std::vector<VersionInfo> versions;
+  std::optional<TrainingDefaults> training = {};
+};
+
+// What the command line of a program that trains says beyond that.
+//   --epochs N --batch N --lr X --optimizer NAME --checkpoint FILE --resume --evaluate FILE
+//   --data DIR
+struct TrainingOptions {
+  std::size_t epochs = 0, batch = 0;  // at least 1 where the program trains
+  double learning_rate = 0;           // above 0 and finite, as a float too
+  std::string optimizer;              // sgd, momentum, adam or adamw
+  std::string data;                   // a folder; empty: not given, see training::data_folder
+  std::string checkpoint;             // written after every epoch; empty: nowhere
+  std::string evaluate;               // a checkpoint to test instead of training; empty: train
+  bool resume = false;                // go on from `checkpoint`, which is there
+
+  // Whether there is one model to train or to test, so that only one version can run.
+  bool one_version() const { return !checkpoint.empty() || !evaluate.empty(); }
 };
 
 // What the command line said.
@@ -45,6 +73,7 @@ struct Options {
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
   bool quick = false;
   std::string json;  // where to write the results; empty: nowhere
+  TrainingOptions training = {};
 
   bool wants(const std::string& version) const;
 };

@@ -11,6 +11,7 @@
 #include "common/options.h"
 #include "common/report.h"
 #include "common/timer.h"
+#include "common/training.h"
 
 // What a version needs beyond the portable subset. On other hardware its row says so.
 enum class Needs { Any, Sm80, Sm90, Cdna };
@@ -26,7 +27,13 @@ struct Version {
 };
 
 // Exit codes of every program.
-enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoDevice = 3 };
+enum ExitCode {
+  kExitOk = 0,
+  kExitFailed = 1,
+  kExitUsage = 2,
+  kExitNoDevice = 3,
+  kExitInterrupted = 130  // what a shell reports of a program that Ctrl-C has ended
+};
 
 struct NoDevice : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -88,9 +95,7 @@ inline void require_work(const Options& options) {
 inline std::string missing(Needs needs) {
   if (needs == Needs::Any) return "";
 #if defined(GPU_BACKEND_CUDA)
-  int device = 0, major = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, device));
+  const int major = gpu::device_attribute(hipDeviceAttributeComputeCapabilityMajor);
   if (needs == Needs::Sm80 && major >= 8) return "";
   if (needs == Needs::Sm90 && major == 9) return "";
 #elif defined(GPU_BACKEND_HIP)
@@ -153,6 +158,8 @@ int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) 
     return fail(error, kExitUsage);
   } catch (const NoDevice& error) {
     return fail(error, kExitNoDevice);
+  } catch (const training::Interrupted& error) {
+    return fail(error, kExitInterrupted);
   } catch (const std::exception& error) {
     return fail(error, kExitFailed);
   }

@@ -191,6 +191,11 @@ std::string date_now() {
 // A figure that was not taken is null; so is, in nlohmann-json, NaN or infinity.
 Json figure(double value) { return value == 0 ? Json() : Json(value); }
 
+// A name that is not UTF-8 is repaired instead of refused: a device's name is the driver's.
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 Json row_json(const Row& row, const std::vector<const Row*>& peers, const Limits& limits) {
   const Rate rate = rate_of(row, limits);
   const Comparison& check = row.check;
@@ -259,6 +264,17 @@ void Report::line(const std::string& text) {
 void Report::fact(const std::string& name, double value, const std::string& unit) {
   facts_.push_back({name, unit, value});
   line(fmt::format("{:<32} {:>10.4g} {}", name, value, unit));
+}
+
+void Report::series(const std::string& name, const std::vector<std::string>& columns,
+                    const std::vector<std::vector<double>>& rows) {
+  for (const Series& other : series_)
+    if (other.name == name) throw std::invalid_argument("two series are named " + name);
+  for (const std::vector<double>& row : rows)
+    if (row.size() != columns.size())
+      throw std::invalid_argument(fmt::format("series {}: a row of {} values for {} columns", name,
+                                              row.size(), columns.size()));
+  series_.push_back({name, columns, rows});
 }
 
 int Report::finish() {
@@ -369,6 +385,18 @@ std::string Report::json() const {
                          {"fma_operations_per_s", figure(limits_.fma)}}},
                        {"tables", tables},
                        {"facts", facts}};
-  // Names that are not UTF-8 are repaired instead of refused: a device's name is the driver's.
-  return report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  // The series by hand, one line for each row: a picture has thousands of them.
+  std::string text = dump(report, 1);
+  text.erase(text.rfind("\n}"));
+  text += ",\n \"series\": {";
+  for (const Series& series : series_) {
+    text += fmt::format("{}\n  {}: {{\n   \"columns\": {},\n   \"rows\": [",
+                        &series == &series_.front() ? "" : ",", dump(series.name),
+                        dump(series.columns));
+    for (const std::vector<double>& row : series.rows)
+      text += fmt::format("{}\n    {}", &row == &series.rows.front() ? "" : ",", dump(row));
+    text += series.rows.empty() ? "]\n  }" : "\n   ]\n  }";
+  }
+  text += series_.empty() ? "}\n}\n" : "\n }\n}\n";
+  return text;
 }

@@ -67,6 +67,10 @@ class Report {
   void line(const std::string& text);
   // A fact for the JSON's "facts" list, and a line: name, value, unit.
   void fact(const std::string& name, double value, const std::string& unit);
+  // Numbers for a picture (a loss curve, a confusion matrix): rows of one value per column, for the
+  // JSON only. Throws std::invalid_argument where a row has another length or the name is taken.
+  void series(const std::string& name, const std::vector<std::string>& columns,
+              const std::vector<std::vector<double>>& rows);
 
   // Writes the JSON where --json asked for it (through a temporary file, renamed). Throws
   // std::runtime_error where that fails. Returns the exit code: 1 if any row failed, else 0.
@@ -82,6 +86,11 @@ class Report {
     std::string name, unit;
     double value;
   };
+  struct Series {
+    std::string name;
+    std::vector<std::string> columns;
+    std::vector<std::vector<double>> rows;
+  };
   void print(const std::string& text);
   void print_header(const std::string& problem);
   void print_columns();
@@ -96,6 +105,7 @@ class Report {
   Limits limits_;
   std::vector<Table> tables_;
   std::vector<Fact> facts_;
+  std::vector<Series> series_;
   std::size_t printed_rows_ = 0;  // of the last table
   std::size_t name_width_ = 0;    // of the last table's first column; 0: it has no heading yet
   bool header_printed_ = false;

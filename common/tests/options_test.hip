@@ -1,9 +1,10 @@
 // The command line: what is understood, and the one line that answers what is not.
 #include <unistd.h>
 
+#include <clocale>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -12,8 +13,11 @@
 
 #include "common/options.h"
 #include "common/testing.h"
+#include "common/tests/environment.h"
 
 namespace {
+
+namespace fs = std::filesystem;
 
 const ProgramInfo kGemm = {
     "2.3",
@@ -24,6 +28,18 @@ const ProgramInfo kGemm = {
 const ProgramInfo kAdd = {
     "1.1", "vector_add", "c = a + b", {{"n", 1 << 28, 1 << 22, 1003}}, {{"naive", "one each"}}};
 const ProgramInfo kHello = {"0.1", "hello_gpu", "greets", {}, {}};
+const ProgramInfo kTrain = {"5.8",
+                            "train_mnist",
+                            "reads digits",
+                            {},
+                            {{"eager", "one kernel each"}, {"graph", "one launch"}},
+                            TrainingDefaults{10, 2, 1, 64, 0.001, "adam", true}};
+const ProgramInfo kTrainToy = {"5.6",
+                               "train_toy",
+                               "learns XOR",
+                               {},
+                               {{"eager", "one kernel each"}},
+                               TrainingDefaults{5000, 500, 50, 4, 0.01, "sgd", false}};
 
 using Arguments = std::vector<std::string>;
 using Sizes = std::vector<std::size_t>;
@@ -97,27 +113,21 @@ std::string words(const std::string& text) {
   return result;
 }
 
-// Puts an environment variable back as it was.
-class KeptVariable {
+// A folder of its own, gone when the object goes.
+class Folder {
  public:
-  explicit KeptVariable(const char* name) : name_(name) {
-    if (const char* value = std::getenv(name)) before_ = value;
-    unsetenv(name);
+  Folder() : path_(fs::temp_directory_path() / ("options_test." + std::to_string(getpid()))) {
+    fs::create_directories(path_);
   }
-  ~KeptVariable() {
-    if (before_)
-      setenv(name_, before_->c_str(), 1);
-    else
-      unsetenv(name_);
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
   }
-  std::string value() const {
-    const char* value = std::getenv(name_);
-    return value == nullptr ? "unset" : value;
-  }
+  std::string name() const { return path_.string(); }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
 
  private:
-  const char* name_;
-  std::optional<std::string> before_;
+  fs::path path_;
 };
 
 }  // namespace
@@ -290,4 +300,148 @@ TEST_CASE("options: --help shows every option and this backend's sizes") {
       CHECK(contains_text(text, part));
     CHECK(contains_text(text, sizes));
   }
+}
+
+TEST_CASE("options: a program that trains has defaults") {
+  const TrainingOptions training = parse(kTrain, {}).value().training;
+  CHECK(training.epochs == 2);
+  CHECK(training.batch == 64);
+  CHECK(training.learning_rate == 0.001);
+  CHECK(training.optimizer == "adam");
+  CHECK(training.data.empty());
+  CHECK(training.checkpoint.empty());
+  CHECK(training.evaluate.empty());
+  CHECK_FALSE(training.resume);
+  CHECK_FALSE(training.one_version());
+  CHECK(parse(kTrain, {}, "cuda").value().training.epochs == 10);
+  CHECK(parse(kTrain, {}, "hip").value().training.epochs == 10);
+  CHECK(parse(kTrain, {"--quick"}).value().training.epochs == 1);
+  CHECK(parse(kTrain, {"--quick"}, "cuda").value().training.epochs == 1);
+  CHECK(parse(kTrain, {"--quick", "--epochs", "7"}).value().training.epochs == 7);
+}
+
+TEST_CASE("options: how to train") {
+  const TrainingOptions training = parse(kTrain, {"--epochs", "1000000000", "--batch", "1000000",
+                                                  "--lr", "5e-4", "--optimizer", "momentum"})
+                                       .value()
+                                       .training;
+  CHECK(training.epochs == 1000000000);
+  CHECK(training.batch == 1000000);
+  CHECK(training.learning_rate == 5e-4);
+  CHECK(training.optimizer == "momentum");
+  for (const char* optimizer : {"sgd", "momentum", "adam", "adamw"})
+    CHECK(parse(kTrain, {"--optimizer", optimizer}).value().training.optimizer == optimizer);
+}
+
+TEST_CASE("options: no epochs and no samples are refused, and so are too many") {
+  for (const char* text : {"0", "-1", "x", "", "1.5", "1e3", " 1", "1000000001"})
+    CHECK(contains_text(complaint(kTrain, {"--epochs", text}), "--epochs: '"));
+  for (const char* text : {"0", "-1", "x", "", "1.5", "1e3", " 1", "1000001"})
+    CHECK(contains_text(complaint(kTrain, {"--batch", text}), "--batch: '"));
+  CHECK(contains_text(complaint(kTrain, {"--epochs", "0"}), "from 1 to 1000000000"));
+  CHECK(contains_text(complaint(kTrain, {"--batch", "18446744073709551616"}), "from 1 to 1000000"));
+}
+
+TEST_CASE("options: a learning rate is above 0 and a float can hold it") {
+  const std::vector<std::pair<std::string, double>> rates = {
+      {"0.1", 0.1}, {".5", 0.5}, {"2", 2}, {"1e-3", 1e-3}, {"1E-3", 1e-3}, {"3e38", 3e38}};
+  for (const auto& [text, rate] : rates)
+    CHECK(parse(kTrain, {"--lr", text}).value().training.learning_rate == rate);
+  for (const char* text : {"0", "-0.1", "-0", "nan", "inf", "-inf", "1e39", "1e-39", "1e-999",
+                           "1e999", "", " 1", "1 ", "0,1", "0.1x", "x", "0x1p-3", "+1", "1e"})
+    CHECK(contains_text(complaint(kTrain, {"--lr", text}),
+                        "' is not a learning rate; write a number above 0 such as 0.001 or 1e-3"));
+}
+
+TEST_CASE("options: a learning rate reads and prints the same in every locale") {
+  const std::string before = std::setlocale(LC_ALL, nullptr);
+  // One with a decimal comma, if the machine has it.
+  for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8"})
+    if (std::setlocale(LC_ALL, name) != nullptr) break;
+  CHECK(parse(kTrain, {"--lr", "0.25"}).value().training.learning_rate == 0.25);
+  CHECK(contains_text(complaint(kTrain, {"--lr", "0,25"}), "'0,25' is not a learning rate"));
+  CapturedOutput output;
+  parse(kTrain, {"--help"});
+  CHECK(contains_text(words(output.text()), "learning rate (default 0.001)"));
+  std::setlocale(LC_ALL, before.c_str());
+}
+
+TEST_CASE("options: an optimizer that is unknown") {
+  const std::string line = complaint(kTrain, {"--optimizer", "adamv"});
+  CHECK(contains_text(line,
+                      "--optimizer: 'adamv' is unknown, did you mean 'adam'? There are sgd, "
+                      "momentum, adam, adamw"));
+  CHECK(contains_text(complaint(kTrain, {"--optimizer", "SGD"}), "'SGD' is unknown"));
+  CHECK(contains_text(complaint(kTrain, {"--optimizer", ""}), "'' is unknown"));
+}
+
+TEST_CASE("options: --checkpoint, --resume and --evaluate") {
+  const Folder folder;
+  const std::string model = folder.file("model.safetensors");
+  const std::string nowhere = folder.file("none/model.safetensors");
+
+  TrainingOptions training = parse(kTrain, {"--checkpoint", model}).value().training;
+  CHECK(training.checkpoint == model);
+  CHECK(training.one_version());
+  CHECK(contains_text(complaint(kTrain, {"--checkpoint", nowhere}), "there is no folder "));
+  CHECK(contains_text(complaint(kTrain, {"--checkpoint", folder.name()}), "is a folder"));
+  CHECK(contains_text(complaint(kTrain, {"--checkpoint", ""}), "the file has no name"));
+
+  CHECK(complaint(kTrain, {"--resume"}) ==
+        "--resume goes on from a checkpoint: add --checkpoint FILE");
+  CHECK(contains_text(complaint(kTrain, {"--checkpoint", model, "--resume"}),
+                      "--resume: there is no file " + model));
+  CHECK(contains_text(complaint(kTrain, {"--evaluate", model}),
+                      "--evaluate: there is no file " + model));
+  std::ofstream(model) << "a model";
+  training = parse(kTrain, {"--checkpoint", model, "--resume"}).value().training;
+  CHECK(training.resume);
+  training = parse(kTrain, {"--evaluate", model}).value().training;
+  CHECK(training.evaluate == model);
+  CHECK(training.one_version());
+  CHECK(contains_text(complaint(kTrain, {"--evaluate", folder.name()}), "is a folder"));
+  CHECK(contains_text(complaint(kTrain, {"--evaluate", model, "--checkpoint", model}),
+                      "--evaluate trains nothing"));
+
+  CHECK(parse(kTrain, {"--evaluate", model, "--version", "graph"}).has_value());
+  for (const char* option : {"--checkpoint", "--evaluate"})
+    CHECK(contains_text(
+        complaint(kTrain, {option, model, "--version", "graph", "--version", "eager"}),
+        std::string(option) + " is for one model: name one --version"));
+}
+
+TEST_CASE("options: --data names a folder") {
+  const Folder folder;
+  CHECK(parse(kTrain, {"--data", folder.name()}).value().training.data == folder.name());
+  CHECK(contains_text(complaint(kTrain, {"--data", folder.file("none")}),
+                      "--data: there is no folder '" + folder.file("none")));
+  CHECK(contains_text(complaint(kTrain, {"--data", ""}), "--data: there is no folder ''"));
+  std::ofstream(folder.file("file")) << "text";
+  CHECK(contains_text(complaint(kTrain, {"--data", folder.file("file")}), "there is no folder"));
+  CHECK(contains_text(complaint(kTrainToy, {"--data", folder.name()}), "--data"));
+}
+
+TEST_CASE("options: only programs that train take the options of training") {
+  for (const char* option :
+       {"--epochs", "--batch", "--lr", "--optimizer", "--checkpoint", "--evaluate", "--data"})
+    CHECK(contains_text(complaint(kGemm, {option, "1"}), option));
+  CHECK(contains_text(complaint(kGemm, {"--resume"}), "--resume"));
+}
+
+TEST_CASE("options: --help shows the options of training and their defaults") {
+  for (const auto& [backend, epochs] :
+       {std::pair<std::string, std::string>{"cpu", "(default 2, 1 with --quick)"},
+        {"cuda", "(default 10, 1 with --quick)"}}) {
+    CapturedOutput output;
+    parse(kTrain, {"--help"}, backend);
+    const std::string text = words(output.text());
+    CHECK(contains_text(text, epochs));
+    for (const char* part : {"--epochs", "--batch", "(default 64)", "--lr", "(default 0.001)",
+                             "--optimizer", "sgd|momentum|adam|adamw", "(default adam)",
+                             "--checkpoint", "--resume", "--evaluate", "--data", "$COURSE_DATA"})
+      CHECK(contains_text(text, part));
+  }
+  CapturedOutput output;
+  parse(kTrainToy, {"--help"});
+  CHECK(output.text().find("--data") == std::string::npos);
 }

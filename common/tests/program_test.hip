@@ -1,6 +1,27 @@
-// What all programs refuse before they allocate or print anything.
+// What all programs refuse before they allocate or print anything, and how they end.
 #include "common/program.h"
+
+#include <cstdlib>
+#include <string>
+
 #include "common/testing.h"
+#include "common/tests/child.h"
+
+namespace {
+
+const ProgramInfo kProgram = {"5.8", "train_mnist", "reads digits", {}, {}};
+
+template <class Error>
+int exit_code_of(const std::string& text) {
+  char name[] = "train_mnist";
+  char* arguments[] = {name};
+  return run_program(1, arguments, kProgram, [&](const Options&, Report& report) {
+    report.line("one line");
+    throw Error(text);
+  });
+}
+
+}  // namespace
 
 TEST_CASE("a dimension of 0 is refused, wherever it stands") {
   using Sizes = std::vector<size_t>;
@@ -16,4 +37,25 @@ TEST_CASE("a dimension of 0 is refused, wherever it stands") {
 TEST_CASE("more memory than the device has is refused") {
   REQUIRE_NOTHROW(require_device_memory(1));
   REQUIRE_THROWS_AS(require_device_memory(1e18), UsageError);
+}
+
+TEST_CASE("a program that ends early (child)", "[.child]") {
+  const std::string how = std::getenv("HOW");
+  std::exit(how == "interrupted" ? exit_code_of<training::Interrupted>("interrupted in epoch 3")
+            : how == "usage"     ? exit_code_of<UsageError>("no such version")
+            : how == "no_device" ? exit_code_of<NoDevice>("no device")
+                                 : exit_code_of<std::runtime_error>("the disk is full"));
+}
+
+TEST_CASE("whatever ends a program is one line and an exit code") {
+  const auto ends = [](const std::string& how, int exit_code, const std::string& line) {
+    const Outcome outcome = run_child("a program that ends early (child)", "HOW=" + how);
+    CHECK(outcome.exit_code == exit_code);
+    // What was printed before stands before it.
+    CHECK(contains_text(outcome.text, "one line\ntrain_mnist: " + line + "\n"));
+  };
+  ends("interrupted", 130, "interrupted in epoch 3");
+  ends("usage", 2, "no such version");
+  ends("no_device", 3, "no device");
+  ends("error", 1, "the disk is full");
 }

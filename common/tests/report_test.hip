@@ -335,7 +335,54 @@ TEST_CASE("report: the JSON, letter by letter") {
         "\"rate\": null, \"rate_unit\": \"B/s\", \"of_limit\": null, \"limit\": \"copy\", "
         "\"of_peer\": {}, \"max_error\": null, \"bound\": null, \"index\": 0, \"compared\": 0, "
         "\"failed\": 0, \"unwritten\": 0, \"note\": \"\" } ] } ], "
-        "\"facts\": [ { \"name\": \"overhead\", \"value\": 3.5, \"unit\": \"us\" } ] } ");
+        "\"facts\": [ { \"name\": \"overhead\", \"value\": 3.5, \"unit\": \"us\" } ], "
+        "\"series\": {} } ");
+}
+
+TEST_CASE("report: a series is in the JSON only, one line for each row") {
+  const Folder folder;
+  const std::string path = folder.file("a.json");
+  Printed printed(with_json(path), kGpu, {});
+  Report& report = printed.report;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  report.series("loss", {"epoch", "the \"loss\""}, {{1, 0.25}, {2, 1e-9}, {3, nan}});
+  report.series("nothing", {}, {});
+  report.series("confusion", {"\xFF"}, {{7}});
+  CHECK(report.finish() == 0);
+  CHECK(printed.text() == "2.3 gemm   C = A*B   seed 1\nNVIDIA H200 (cuda 13.0)\n");
+  const std::string text = content_of(path);
+  CHECK(text.substr(text.find(" \"facts\"")) ==
+        " \"facts\": [],\n"
+        " \"series\": {\n"
+        "  \"loss\": {\n"
+        "   \"columns\": [\"epoch\",\"the \\\"loss\\\"\"],\n"
+        "   \"rows\": [\n"
+        "    [1.0,0.25],\n"
+        "    [2.0,1e-09],\n"
+        "    [3.0,null]\n"
+        "   ]\n"
+        "  },\n"
+        "  \"nothing\": {\n"
+        "   \"columns\": [],\n"
+        "   \"rows\": []\n"
+        "  },\n"
+        "  \"confusion\": {\n"
+        "   \"columns\": [\"\xEF\xBF\xBD\"],\n"
+        "   \"rows\": [\n"
+        "    [7.0]\n"
+        "   ]\n"
+        "  }\n"
+        " }\n"
+        "}\n");
+}
+
+TEST_CASE("report: a series that is no table is refused") {
+  Printed printed;
+  printed.report.series("loss", {"epoch", "loss"}, {{1, 2}});
+  CHECK_THROWS_AS(printed.report.series("loss", {}, {}), std::invalid_argument);
+  CHECK_THROWS_AS(printed.report.series("short", {"epoch", "loss"}, {{1, 2}, {1}}),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(printed.report.series("long", {"epoch"}, {{1, 2}}), std::invalid_argument);
 }
 
 TEST_CASE("report: what JSON has no number for is null") {
