@@ -560,12 +560,12 @@ __device__ inline void store_sums(const Product& p, const Epilogue& epilogue, co
                                   const float (&sums)[Shape::kThreadM][Shape::kThreadN]) {
   const bool aligned = rows_are_aligned(p.c, p.ldc, p.stride_c);
   GPU_UNROLL
-  for (int i = 0; i < Shape::kThreadM; ++i) {
-    const size_t row = corner.row + place.row + i / 4 * place.row_step + i % 4;
-    if (row >= p.M) continue;
+  for (int j = 0; j < Shape::kThreadN; j += 4) {
+    const size_t col = corner.col + place.col + j / 4 * place.col_step;
     GPU_UNROLL
-    for (int j = 0; j < Shape::kThreadN; j += 4) {
-      const size_t col = corner.col + place.col + j / 4 * place.col_step;
+    for (int i = 0; i < Shape::kThreadM; ++i) {
+      const size_t row = corner.row + place.row + i / 4 * place.row_step + i % 4;
+      if (row >= p.M) continue;
       float* c = element_of_c(p, row, col);
       if (aligned && col + 4 <= p.N) {
         *reinterpret_cast<float4*>(c) = make_float4(epilogue(sums[i][j], row, col, c),
