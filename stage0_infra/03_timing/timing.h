@@ -119,9 +119,9 @@ static __global__ void copy_vectors(uint4* to, const uint4* from, size_t n) {
 // How many blocks walk over `tiles` tiles when each multiprocessor gets `per_multiprocessor` of
 // them. The CPU backend runs the threads of a block one after the other: there a block stays in one
 // tile, so that its threads share the cache lines.
-inline unsigned resident_blocks(const Arena& arena, size_t tiles, unsigned per_multiprocessor) {
+inline unsigned resident_blocks(size_t tiles, unsigned per_multiprocessor) {
 #if defined(GPU_BACKEND_CPU)
-  static_cast<void>(arena), static_cast<void>(per_multiprocessor);
+  static_cast<void>(per_multiprocessor);
   return static_cast<unsigned>(tiles);
 #else
   return static_cast<unsigned>(
@@ -133,9 +133,8 @@ inline unsigned resident_blocks(const Arena& arena, size_t tiles, unsigned per_m
 template <int kVectors, unsigned kPerMultiprocessor>
 inline double launch_copy(Arena& arena) {
   const size_t tiles = arena.half() / (size_t{kBlock} * kVectors);
-  const unsigned blocks = kPerMultiprocessor == 0
-                              ? static_cast<unsigned>(tiles)
-                              : resident_blocks(arena, tiles, kPerMultiprocessor);
+  const unsigned blocks = kPerMultiprocessor == 0 ? static_cast<unsigned>(tiles)
+                                                  : resident_blocks(tiles, kPerMultiprocessor);
   LAUNCH((copy_vectors<kVectors>), blocks, kBlock, 0, arena.to(),
          static_cast<const uint4*>(arena.from()), arena.half());
   return 2.0 * static_cast<double>(arena.half_bytes());
@@ -174,7 +173,7 @@ template <int kThreads, int kVectors, unsigned kPerMultiprocessor>
 inline double launch_read(Arena& arena) {
   const size_t n = 2 * arena.half();
   const size_t tiles = n / (size_t{kThreads} * kVectors);
-  const unsigned blocks = resident_blocks(arena, tiles, kPerMultiprocessor);
+  const unsigned blocks = resident_blocks(tiles, kPerMultiprocessor);
   const size_t threads = size_t{blocks} * kThreads;
   LAUNCH((read_vectors<kThreads, kVectors>), blocks, kThreads, 0, arena.sums(threads).data(),
          static_cast<const uint4*>(arena.from()), n);
