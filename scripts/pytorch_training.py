@@ -247,8 +247,15 @@ def make_row(name: str, times: list[float], note: str, bytes_moved: float = 0) -
             "unwritten": 0, "note": note}
 
 
-def make_table(problem: str, rows: list[dict]) -> dict:
-    return {"problem": problem, "sampled": "", "reference_ms": None, "rows": rows}
+# The table of a program of stage 5 that a measurement is to be read beside: its problem begins so.
+BESIDE = {"xor": ("train_toy", "xor"), "mnist": ("train_mnist", ""), "sales": ("train_sales", ""),
+          "adam": ("optimizers", "adam ")}
+
+
+def make_table(name: str, problem: str, rows: list[dict]) -> dict:
+    program, beginning = BESIDE[name]
+    return {"problem": f"{name} {problem}", "sampled": "", "reference_ms": None, "rows": rows,
+            "beside": {"program": program, "problem": beginning}}
 
 
 def measure_task(name: str, task: Task, options: argparse.Namespace) -> dict:
@@ -264,8 +271,8 @@ def measure_task(name: str, task: Task, options: argparse.Namespace) -> dict:
         rows.append(make_row(trainer.name, times, note))
     widths = [layer.in_features for layer in trainer.network if isinstance(layer, nn.Linear)]
     widths.append(trainer.network(task.inputs[:1]).shape[1])
-    problem = f"{name} {'-'.join(map(str, widths))} {task.epochs} epochs batch={task.batch} float32"
-    return make_table(problem, rows)
+    problem = f"{'-'.join(map(str, widths))} {task.epochs} epochs batch={task.batch} float32"
+    return make_table(name, problem, rows)
 
 
 def measure_adam(device: torch.device, options: argparse.Namespace) -> dict:
@@ -284,7 +291,7 @@ def measure_adam(device: torch.device, options: argparse.Namespace) -> dict:
     torch.cuda.synchronize()
     times = [before.elapsed_time(after) for before, after in zip(marks, marks[1:])]
     row = make_row("PyTorch fused Adam", times, "", ADAM_BYTES * count)
-    return make_table(f"adam n={count} float32", [row])
+    return make_table("adam", f"n={count} float32", [row])
 
 
 TASKS = {"xor": xor_task, "mnist": mnist_task, "sales": sales_task}

@@ -5,6 +5,9 @@
     <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
     <!-- end table -->
 
+A file in results/<device>/peers/ holds what another library takes for the same: its rows stand above
+those of the program's own table that it names ("beside").
+
 What stands between such a line and the next `<!-- end table -->` is replaced. With --check nothing
 is written: exit code 1 says that a README differs from the results or that results are missing.
 """
@@ -36,7 +39,31 @@ def load_results(folder: Path) -> Reports:
         if report["program"] != path.stem:
             raise ValueError(f"{path}: holds the results of {report['program']}")
         reports.setdefault(path.parent.name, {})[path.stem] = report
+    for path in sorted(folder.glob("*/peers/*.json")):
+        peers = results.load(path)
+        if peers["quick"]:
+            raise ValueError(f"{path}: made with --quick, which gives no times worth showing")
+        add_peers(reports.get(path.parent.parent.name, {}), peers, path)
     return reports
+
+
+def add_peers(programs: dict[str, dict], peers: dict, path: Path) -> None:
+    """Puts the rows of each table of `peers` into the program's table that it stands beside. Raises
+    ValueError where it names none, or one that was measured on another device."""
+    for table in peers["tables"]:
+        beside = table.get("beside") or {}
+        program = programs.get(beside.get("program"))
+        if program is None:
+            raise ValueError(f"{path}: '{table['problem']}' stands beside no results")
+        if program["device"]["name"] != peers["device"]["name"]:
+            raise ValueError(f"{path}: is not of the device that {program['program']} ran on")
+        own = [t for t in program["tables"] if t["problem"].startswith(beside.get("problem", ""))]
+        if not own:
+            raise ValueError(f"{path}: {program['program']} has no table '{beside['problem']}'")
+        for row in own[0]["rows"]:
+            if row["ms"] and not row["peer"]:
+                row["of_peer"] |= {peer["name"]: peer["ms"] / row["ms"] for peer in table["rows"]}
+        own[0]["rows"] = [*table["rows"], *own[0]["rows"]]
 
 
 def markdown_row(cells: list[str]) -> str:

@@ -102,11 +102,17 @@ def format_share(share: float | None) -> str:
         return "-"
     if share < 0.001:
         return "<0.1%"
+    if share >= 9.995:
+        return f"{significant(share)}x"
     return f"{100 * share:.{1 if share < 0.0995 else 0}f}%"
 
 
 def format_peers(of_peer: dict) -> str:
-    return ", ".join(f"{format_share(share)} of {peer}" for peer, share in of_peer.items()) or "-"
+    """The peer that is hardest to match."""
+    if not of_peer:
+        return "-"
+    peer = min(of_peer, key=of_peer.get)
+    return f"{format_share(of_peer[peer])} of {peer}"
 
 
 def format_value(value: float | None) -> str:

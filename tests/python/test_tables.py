@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -106,6 +107,42 @@ def test_every_device_has_its_table(repository: Path, report: dict):
     assert text.index("*Another, CPU backend,") < text.index("*Example GPU, cuda 13.0,")
 
 
+def save_peers(repository: Path, report: dict, beside: dict) -> None:
+    """Another library's figures: a single row, ten times as slow as the first of the program's."""
+    table = copy.deepcopy(report["tables"][0])
+    table["rows"] = [{**table["rows"][0], "name": "Library", "peer": True, "of_peer": {},
+                      "ms": 20 * report["tables"][0]["rows"][0]["ms"]}]
+    table["beside"] = beside
+    folder = repository / "results" / "example" / "peers"
+    folder.mkdir(exist_ok=True)
+    path = folder / "library.json"
+    path.write_text(json.dumps({**report, "program": "library", "tables": [table]}))
+
+
+def test_peers_stand_above_the_rows_that_they_are_held_against(repository: Path, report: dict):
+    first = report["tables"][0]
+    save_peers(repository, report, {"program": "vector_add", "problem": first["problem"][:3]})
+    assert run(repository) == 0
+    text = (repository / "stage1_vector" / "01_vector_add" / "README.md").read_text()
+    assert "| of Library |" in text
+    lines = text.splitlines()
+    names = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
+    assert names[:2] == ["| version", "| Library"]
+    assert run(repository, "--check") == 0
+
+
+def test_peers_without_a_table_of_their_own_are_an_error(repository: Path, report: dict, capsys):
+    for beside, words in (({"program": "dot", "problem": ""}, "stands beside no results"),
+                          ({"program": "vector_add", "problem": "zzz"}, "has no table 'zzz'")):
+        save_peers(repository, report, beside)
+        assert run(repository) == 1
+        assert words in capsys.readouterr().err
+    save_peers(repository, {**report, "device": {**report["device"], "name": "Another"}},
+               {"program": "vector_add", "problem": ""})
+    assert run(repository) == 1
+    assert "is not of the device that vector_add ran on" in capsys.readouterr().err
+
+
 # ---- Reports -----------------------------------------------------------------------------------
 
 
@@ -153,5 +190,5 @@ def test_figures_read_as_the_programs_print_them():
         "-", "3.10 us", "250 us", "19.9 ms", "1.23 s"]
     assert results.format_rate(6.9e12, "operations/s") == "6.90 TFLOP/s"
     assert results.format_rate(4.2e9, "B/s") == "4.20 GB/s"
-    assert [results.format_share(s) for s in (None, 0.0001, 0.042, 0.95, 1.02)] == [
-        "-", "<0.1%", "4.2%", "95%", "102%"]
+    assert [results.format_share(s) for s in (None, 0.0001, 0.042, 0.95, 1.02, 32.34)] == [
+        "-", "<0.1%", "4.2%", "95%", "102%", "32.3x"]
