@@ -33,9 +33,10 @@ inline bool contains_text(const std::string& text, const std::string& part) {
 }
 
 // REQUIRE_OK(compare(...)) fails the test case, with the worst element, unless all is within bound.
-#define REQUIRE_OK(...)                                 \
-  do {                                                  \
-    const Comparison required_comparison = __VA_ARGS__; \
-    INFO(describe(required_comparison));                \
-    REQUIRE(required_comparison.ok);                    \
+#define REQUIRE_OK(...)                                              \
+  do {                                                               \
+    const Comparison required_comparison = __VA_ARGS__;              \
+    const std::string worst_element = describe(required_comparison); \
+    CAPTURE(worst_element);                                          \
+    REQUIRE(required_comparison.ok);                                 \
   } while (false)
