@@ -75,6 +75,15 @@ def test_a_fifth_file_is_found_unless_named_for_hardware(project):
     assert "helpers.txt is not one of a step's four files" in structure(project).stdout
 
 
+def test_a_header_that_the_step_includes_is_part_of_it(project):
+    write(project, f"{STEP}/data.h", "#pragma once\n")
+    write(project, "build/headers/d.hip", f'#include "{STEP}/data.h"\n')
+    assert "data.h is not one of a step's four files" in structure(project).stdout
+    header = (project / STEP / "vector_add.h").read_text()
+    write(project, f"{STEP}/vector_add.h", header + f'#include "{STEP}/data.h"\n')
+    assert "four files" not in structure(project).stdout
+
+
 def test_a_step_without_a_row_or_without_a_build_is_found(project):
     write(project, "README.md", f"see {STEP}\n")
     write(project, "CMakeLists.txt", "")
