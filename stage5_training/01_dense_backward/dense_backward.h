@@ -340,7 +340,9 @@ inline void backward(const Gradients& to, const float* grad_y, const float* x, s
                      hipStream_t stream = nullptr) {
   const double operations = 2.0 * static_cast<double>(batch) * static_cast<double>(layer.in) *
                             static_cast<double>(layer.out);
-  const auto launch = operations < kConcurrentOperations ? launch_concurrent : launch_weight_slices;
+  const int wanted = (to.w != nullptr) + (to.bias != nullptr) + (to.x != nullptr);
+  const auto launch =
+      wanted > 1 && operations < kConcurrentOperations ? launch_concurrent : launch_weight_slices;
   launch(to, grad_y, x, batch, layer, beta, workspace, stream);
 }
 
