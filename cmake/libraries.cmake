@@ -76,6 +76,15 @@ course_library(Catch2
   URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.8.1.tar.gz
   SHA256 18b3f70ac80fccc340d8c6ff0f339b2ae64944782f8d2fca2bd705cf47cadb79)
 
+course_library(ZLIB
+  TARGET ZLIB::ZLIB PACKAGE zlib1g-dev
+  URL https://github.com/madler/zlib/releases/download/v1.3.1/zlib-1.3.1.tar.gz
+  SHA256 9a93b2b7dfdac77ceba5a558a580e74667dd6fede4585b91eefb60f03b72df23)
+if(NOT TARGET ZLIB::ZLIB)  # what zlib's own build calls it
+  target_include_directories(zlibstatic INTERFACE "${zlib_SOURCE_DIR}" "${zlib_BINARY_DIR}")
+  add_library(ZLIB::ZLIB ALIAS zlibstatic)
+endif()
+
 if(COURSE_BACKEND STREQUAL cpu)
   find_package(Threads REQUIRED)
   course_library(Boost

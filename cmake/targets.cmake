@@ -40,7 +40,7 @@ add_library(course_common STATIC ${common_sources})
 target_include_directories(course_common PUBLIC "${root}")
 target_link_libraries(course_common
   PUBLIC course_sanitize
-  PRIVATE course_warnings fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json)
+  PRIVATE course_warnings fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json ZLIB::ZLIB)
 
 # ---- The CPU backend ------------------------------------------------------------------------------
 

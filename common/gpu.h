@@ -165,6 +165,25 @@ inline void allow_shared_bytes(void (*kernel)(Arguments...), size_t bytes) {
                                 static_cast<int>(bytes)));
 }
 
+// ---- Bytes ------------------------------------------------------------------------------------
+
+// The four bytes of a word as floats, the lowest first. AMD has an instruction for it. NVIDIA's
+// conversions are slow, but the bytes of a float can be put together: with 0x4B000000 above it, a
+// byte is 2^23 more than its value.
+__device__ inline float4 unpack_bytes(unsigned word) {
+#if defined(GPU_BACKEND_CUDA)
+  constexpr unsigned kAbove = 0x4B000000u;
+  constexpr float kTooMuch = 8388608.0f;
+  return make_float4(__uint_as_float(__byte_perm(word, kAbove, 0x7540)) - kTooMuch,
+                     __uint_as_float(__byte_perm(word, kAbove, 0x7541)) - kTooMuch,
+                     __uint_as_float(__byte_perm(word, kAbove, 0x7542)) - kTooMuch,
+                     __uint_as_float(__byte_perm(word, kAbove, 0x7543)) - kTooMuch);
+#else
+  return make_float4(static_cast<float>(word & 255u), static_cast<float>(word >> 8 & 255u),
+                     static_cast<float>(word >> 16 & 255u), static_cast<float>(word >> 24));
+#endif
+}
+
 // ---- Waves ------------------------------------------------------------------------------------
 // A wave (NVIDIA: warp) is the group of threads that run in step: 64 on AMD's gfx9, 32 on RDNA and
 // on NVIDIA, and either on the CPU backend. Kernels ask wave_size(); no number stands in them.

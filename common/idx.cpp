@@ -1,0 +1,164 @@
+#include "common/idx.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+namespace {
+
+constexpr std::size_t kMaxExtent = 4096, kMaxBytes = std::size_t{1} << 30;
+constexpr std::size_t kPiece = std::size_t{1} << 16;  // bytes read at a time
+
+// The bytes of a file from front to back, unpacked where gzip has packed them.
+class Source {
+ public:
+  explicit Source(const std::string& path)
+      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+    if (file_ == nullptr) fail(std::string("cannot be opened: ") + std::strerror(errno));
+    fill();
+    packed_ = there_ >= 2 && buffer_[0] == 0x1F && buffer_[1] == 0x8B;
+    stream_.next_in = buffer_, stream_.avail_in = static_cast<uInt>(there_);
+    constexpr int kGzip = 16;  // added to the size of the window: gzip's header and trailer
+    if (packed_ && inflateInit2(&stream_, MAX_WBITS + kGzip) != Z_OK) fail("cannot be unpacked");
+  }
+  ~Source() {
+    if (packed_) inflateEnd(&stream_);
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw std::runtime_error(path_ + " " + what);
+  }
+
+  // Up to `count` bytes; fewer only where the content ends.
+  std::size_t read(std::uint8_t* to, std::size_t count) {
+    std::size_t done = 0;
+    while (done < count) {
+      const std::size_t part =
+          packed_ ? unpack(to + done, count - done) : copy(to + done, count - done);
+      if (part == 0) break;
+      done += part;
+    }
+    return done;
+  }
+
+  // Nothing may be left: no byte of content, none in the file behind gzip's trailer.
+  void expect_end() {
+    std::uint8_t byte = 0;
+    if (read(&byte, 1) != 0) fail("has bytes left over behind its last element");
+    if (stream_.avail_in != 0 || fill() != 0) fail("has bytes left over behind its gzip trailer");
+  }
+
+ private:
+  // Reads the next piece of the file; 0 at its end.
+  std::size_t fill() {
+    there_ = std::fread(buffer_, 1, sizeof buffer_, file_.get());
+    if (std::ferror(file_.get())) fail(std::string("cannot be read: ") + std::strerror(errno));
+    return there_;
+  }
+
+  bool refill() {
+    if (stream_.avail_in != 0) return true;
+    stream_.next_in = buffer_, stream_.avail_in = static_cast<uInt>(fill());
+    return stream_.avail_in != 0;
+  }
+
+  std::size_t copy(std::uint8_t* to, std::size_t count) {
+    if (!refill()) return 0;
+    const std::size_t part = std::min<std::size_t>(count, stream_.avail_in);
+    std::memcpy(to, stream_.next_in, part);
+    stream_.next_in += part, stream_.avail_in -= static_cast<uInt>(part);
+    return part;
+  }
+
+  // At the end inflate() has compared gzip's checksum and length with the content's.
+  std::size_t unpack(std::uint8_t* to, std::size_t count) {
+    const uInt wanted = static_cast<uInt>(std::min(count, kPiece));
+    stream_.next_out = to, stream_.avail_out = wanted;
+    while (!ended_ && stream_.avail_out == wanted) {
+      if (!refill()) fail("is truncated: its gzip stream has no end");
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      ended_ = status == Z_STREAM_END;
+      if (status != Z_OK && !ended_)
+        fail(std::string("is damaged: ") + (stream_.msg != nullptr ? stream_.msg : zError(status)));
+    }
+    return wanted - stream_.avail_out;
+  }
+
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::uint8_t buffer_[kPiece];
+  std::size_t there_ = 0;
+  z_stream stream_ = {};  // of a plain file only the input's place is used
+  bool packed_ = false, ended_ = false;
+};
+
+std::uint32_t read_number(Source& source) {
+  std::uint8_t bytes[4];
+  if (source.read(bytes, 4) != 4) source.fail("is truncated inside its header");
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 |
+         std::uint32_t{bytes[2]} << 8 | bytes[3];
+}
+
+void expect_type(Source& source, std::uint32_t type, const char* what) {
+  const std::uint32_t found = read_number(source);
+  if (found == type) return;
+  char text[80];
+  std::snprintf(text, sizeof text, "holds no %s: it begins with %08x, not with %08x", what,
+                static_cast<unsigned>(found), static_cast<unsigned>(type));
+  source.fail(text);
+}
+
+// The `count` bytes that must be left. The vector grows as they come.
+std::vector<std::uint8_t> read_rest(Source& source, std::size_t count) {
+  std::vector<std::uint8_t> bytes;
+  while (bytes.size() < count) {
+    const std::size_t before = bytes.size(), due = std::min(count - before, kPiece);
+    bytes.resize(before + due);
+    const std::size_t came = source.read(bytes.data() + before, due);
+    if (came != due)
+      source.fail("is truncated: " + std::to_string(before + came) + " of " +
+                  std::to_string(count) + " bytes are there");
+  }
+  source.expect_end();
+  return bytes;
+}
+
+}  // namespace
+
+IdxImages read_idx_images(const std::string& path) {
+  Source source(path);
+  expect_type(source, 0x00000803, "images");
+  IdxImages images;
+  images.count = read_number(source);
+  images.rows = read_number(source);
+  images.cols = read_number(source);
+  const bool possible = images.count > 0 && images.rows > 0 && images.cols > 0 &&
+                        images.rows <= kMaxExtent && images.cols <= kMaxExtent &&
+                        images.count <= kMaxBytes / images.pixels_per_image();
+  if (!possible)
+    source.fail("has impossible sizes: " + std::to_string(images.count) + " images of " +
+                std::to_string(images.rows) + " x " + std::to_string(images.cols));
+  images.pixels = read_rest(source, images.count * images.pixels_per_image());
+  return images;
+}
+
+std::vector<std::uint8_t> read_idx_labels(const std::string& path, unsigned classes) {
+  Source source(path);
+  expect_type(source, 0x00000801, "labels");
+  const std::size_t count = read_number(source);
+  if (count == 0 || count > kMaxBytes)
+    source.fail("has impossible sizes: " + std::to_string(count) + " labels");
+  std::vector<std::uint8_t> labels = read_rest(source, count);
+  for (std::size_t i = 0; i < count; ++i)
+    if (labels[i] >= classes)
+      source.fail("has label " + std::to_string(labels[i]) + " for image " + std::to_string(i) +
+                  "; the largest is " + std::to_string(classes - 1));
+  return labels;
+}
