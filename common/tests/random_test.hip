@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/guarded.h"
+#include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
 
@@ -158,4 +159,16 @@ TEST_CASE("random: another seed or stream is another order") {
   CHECK(same_seed < 10);  // one is expected; ten or more have a probability of 1e-7
   CHECK(same_stream < 10);
   CHECK(fixed < 10);
+}
+
+TEST_CASE("random: NumPy makes the same numbers and the same order", "[numpy]") {
+  constexpr std::uint64_t kSeed = (std::uint64_t{1} << 40) + 7;
+  const NpyArray numbers = read_npy(reference_path("random_numbers_uniform.npy"));
+  const NpyArray order = read_npy(reference_path("random_numbers_permutation.npy"));
+  REQUIRE(numbers.size() == 1003);
+  REQUIRE(order.size() == numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    REQUIRE(static_cast<double>(uniform(kSeed, 3, i)) == numbers.values[i]);
+    REQUIRE(static_cast<double>(permute(i, order.size(), kSeed, 5)) == order.values[i]);
+  }
 }

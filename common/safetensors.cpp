@@ -1,0 +1,296 @@
+#include "common/safetensors.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace safetensors {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;             // in front of the header
+constexpr std::size_t kMaxHeaderBytes = 100000000;  // the format's own limit
+constexpr std::size_t kMaxShown = 60;               // characters of a quoted text
+constexpr int kMaxDepth = 3;                        // file > tensor > shape
+
+using FilePointer = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw std::runtime_error(path + " " + what);
+}
+
+// What is there must be a file: a pipe would be waited for, and a device must not be replaced.
+void check_regular(const std::string& path, const std::filesystem::file_status& status) {
+  if (std::filesystem::is_directory(status)) fail(path, "is a folder");
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail(path, "is not a regular file");
+}
+
+// The header's length as its 8 bytes, lowest first.
+std::uint64_t to_length(const unsigned char* bytes) {
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::uint64_t{bytes[i]} << (8 * i);
+  return length;
+}
+std::string to_bytes(std::uint64_t length) {
+  std::string bytes;
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    bytes += static_cast<char>(static_cast<unsigned char>(length >> (8 * i)));
+  return bytes;
+}
+
+// How many elements the shape has; false where their bytes could not be counted.
+bool count_elements(const std::vector<std::size_t>& shape, std::size_t* count) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / sizeof(float);
+  *count = 1;
+  for (const std::size_t extent : shape) {
+    if (extent != 0 && *count > kMost / extent) return false;
+    *count *= extent;
+  }
+  return true;
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+// The header as JSON. A parser that keeps the last of two equal keys would hide a damaged file, and
+// one that follows any depth would run out of stack on a hostile one.
+Json parse_header(const std::string& path, const std::string& text) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) fail(path, "has a header that is nested too deeply");
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const std::string key = value.get<std::string>();
+      if (!keys.back().insert(key).second)
+        fail(path, "has " + quoted(key) + " twice in its header");
+    }
+    return true;
+  };
+  try {
+    if (text.find('\0') == std::string::npos)  // where the parser would stop, content
+      return Json::parse(text, check);
+  } catch (const Json::exception&) {  // said below
+  }
+  fail(path, "has a header that is not valid JSON");
+}
+
+// What the header says of one tensor.
+struct Entry {
+  std::string name;
+  std::vector<std::size_t> shape;
+  std::size_t begin, end;  // bytes, counted from behind the header
+};
+
+// The list of numbers under `key`.
+std::vector<std::size_t> numbers(const std::string& path, const std::string& name,
+                                 const Json& tensor, const char* key) {
+  const auto found = tensor.find(key);
+  const bool is_list = found != tensor.end() && found->is_array();
+  if (!is_list || !std::all_of(found->begin(), found->end(),
+                               [](const Json& number) { return number.is_number_unsigned(); }))
+    fail(path, "has a tensor " + quoted(name) + " whose " + key + " is no list of sizes");
+  return found->get<std::vector<std::size_t>>();
+}
+
+Entry to_entry(const std::string& path, const std::string& name, const Json& tensor) {
+  const std::string who = "has a tensor " + quoted(name);
+  if (!tensor.is_object()) fail(path, who + " that is not described by an object");
+  const auto type = tensor.find("dtype");
+  if (type == tensor.end() || !type->is_string()) fail(path, who + " without a dtype");
+  if (*type != "F32")
+    fail(path, who + " of type " + quoted(type->get<std::string>()) + "; F32 can be read");
+  Entry entry{name, numbers(path, name, tensor, "shape"), 0, 0};
+  const std::vector<std::size_t> offsets = numbers(path, name, tensor, "data_offsets");
+  if (offsets.size() != 2 || offsets[0] > offsets[1])
+    fail(path, who + " whose data_offsets are not a begin and an end");
+  entry.begin = offsets[0], entry.end = offsets[1];
+  std::size_t count = 0;
+  if (!count_elements(entry.shape, &count) || count * sizeof(float) != entry.end - entry.begin)
+    fail(path, who + " of shape " + shape_text(entry.shape) + " in " +
+                   std::to_string(entry.end - entry.begin) + " bytes");
+  return entry;
+}
+
+std::map<std::string, std::string> to_metadata(const std::string& path, const Json& object) {
+  std::map<std::string, std::string> metadata;
+  if (!object.is_object()) fail(path, "has metadata that is no object");
+  for (const auto& [key, text] : object.items()) {
+    if (!text.is_string()) fail(path, "has metadata " + quoted(key) + " that is no text");
+    metadata[key] = text.get<std::string>();
+  }
+  return metadata;
+}
+
+// The arrays must fill the rest of the file, each byte belonging to one of them. Sorts them.
+void check_offsets(const std::string& path, std::vector<Entry>& entries, std::size_t bytes) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::make_pair(a.begin, a.end) < std::make_pair(b.begin, b.end);
+  });
+  std::size_t end = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != end)
+      fail(path, "has a tensor " + quoted(entry.name) + " at byte " + std::to_string(entry.begin) +
+                     " of its data, where byte " + std::to_string(end) + " was due");
+    end = entry.end;
+  }
+  if (end > bytes)
+    fail(path, "is truncated: " + std::to_string(end) + " bytes of data are due, " +
+                   std::to_string(bytes) + " are there");
+  if (end < bytes)
+    fail(path, "has " + std::to_string(bytes - end) + " bytes left over behind its tensors");
+}
+
+void read_bytes(const std::string& path, std::FILE* file, void* to, std::size_t bytes) {
+  errno = 0;
+  if (bytes == 0 || std::fread(to, 1, bytes, file) == bytes) return;
+  fail(path, std::string("cannot be read: ") +
+                 (errno != 0 ? std::strerror(errno) : "it has become shorter meanwhile"));
+}
+
+// ---- Writing ----------------------------------------------------------------------------------
+
+std::string to_header(const File& file) {
+  Json header = Json::object();
+  if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
+  std::size_t end = 0;
+  for (const Tensor& tensor : file.tensors) {
+    std::size_t count = 0;
+    if (!count_elements(tensor.shape, &count) || count != tensor.values.size())
+      throw std::invalid_argument("tensor " + quoted(tensor.name) + " of shape " +
+                                  shape_text(tensor.shape) + " has " +
+                                  std::to_string(tensor.values.size()) + " values");
+    if (tensor.name == "__metadata__" || header.contains(tensor.name))
+      throw std::invalid_argument("there is already a tensor " + quoted(tensor.name));
+    const std::size_t begin = end;
+    end += count * sizeof(float);
+    header[tensor.name] = {
+        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    throw std::invalid_argument("the names and the metadata of a tensor file must be UTF-8");
+  }
+  text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');  // data aligned
+  if (text.size() > kMaxHeaderBytes)
+    throw std::invalid_argument("the header of a tensor file must not be longer than 100 MB");
+  return text;
+}
+
+// The only place that knows how a system brings a file to the disk. errno says what went wrong.
+bool flush_to_disk(std::FILE* file) { return std::fflush(file) == 0 && fsync(fileno(file)) == 0; }
+
+// False, with errno, where the disk is full, say.
+bool write_all(const std::string& path, const File& file, const std::string& header) {
+  FilePointer out(std::fopen(path.c_str(), "wb"), std::fclose);
+  if (!out) return false;
+  const auto put = [&](const void* from, std::size_t bytes) {
+    return bytes == 0 || std::fwrite(from, 1, bytes, out.get()) == bytes;
+  };
+  const std::string length = to_bytes(header.size());
+  bool written = put(length.data(), length.size()) && put(header.data(), header.size());
+  for (const Tensor& tensor : file.tensors)
+    written = written && put(tensor.values.data(), tensor.values.size() * sizeof(float));
+  written = written && flush_to_disk(out.get());
+  const int error = errno;
+  const bool closed = std::fclose(out.release()) == 0;
+  if (!written) errno = error;
+  return written && closed;
+}
+
+}  // namespace
+
+const Tensor* File::find(const std::string& name) const {
+  for (const Tensor& tensor : tensors)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+std::string shape_text(const std::vector<std::size_t>& shape) {
+  std::string text;
+  for (const std::size_t extent : shape) {
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+    if (text.size() > kMaxShown) return "[" + text + ", ...]";
+  }
+  return "[" + text + "]";
+}
+
+std::string quoted(const std::string& text) {
+  // As JSON in ASCII, where a line break is two letters, and may be cut anywhere.
+  const std::string json = Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return json.size() <= kMaxShown ? json : json.substr(0, kMaxShown) + "...\"";
+}
+
+File read(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  check_regular(path, status);
+  FilePointer file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file) fail(path, std::string("cannot be opened: ") + std::strerror(errno));
+  const std::size_t size = std::filesystem::file_size(path, error);
+  if (error) fail(path, "cannot be read: " + error.message());
+
+  if (size < kLengthBytes)
+    fail(path,
+         "is truncated: a tensor file begins with 8 bytes, " + std::to_string(size) + " are there");
+  unsigned char length_bytes[kLengthBytes];
+  read_bytes(path, file.get(), length_bytes, kLengthBytes);
+  const std::uint64_t length = to_length(length_bytes);
+  if (length > kMaxHeaderBytes)
+    fail(path, "is no tensor file: its header would have " + std::to_string(length) + " bytes");
+  if (length > size - kLengthBytes)
+    fail(path, "is truncated: a header of " + std::to_string(length) + " bytes is due, " +
+                   std::to_string(size - kLengthBytes) + " are there");
+  std::string text(static_cast<std::size_t>(length), '\0');
+  read_bytes(path, file.get(), &text[0], text.size());
+  if (text.empty() || text[0] != '{') fail(path, "is no tensor file: its header begins with no {");
+
+  File result;
+  std::vector<Entry> entries;
+  const Json header = parse_header(path, text);
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__")
+      result.metadata = to_metadata(path, value);
+    else
+      entries.push_back(to_entry(path, name, value));
+  }
+  const std::size_t data = kLengthBytes + static_cast<std::size_t>(length);
+  check_offsets(path, entries, size - data);
+
+  for (const Entry& entry : entries) {
+    Tensor tensor{entry.name, entry.shape, {}};
+    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
+    if (fseeko(file.get(), static_cast<off_t>(data + entry.begin), SEEK_SET) != 0)
+      fail(path, std::string("cannot be read: ") + std::strerror(errno));
+    read_bytes(path, file.get(), tensor.values.data(), entry.end - entry.begin);
+    result.tensors.push_back(std::move(tensor));
+  }
+  return result;
+}
+
+void write(const std::string& path, const File& file) {
+  const std::string header = to_header(file);
+  std::error_code ignored;  // what can't be looked at can't be written: said below
+  check_regular(path, std::filesystem::status(path, ignored));
+  const std::string partial = path + "." + std::to_string(getpid()) + ".partial";
+  if (write_all(partial, file, header) && std::rename(partial.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  std::remove(partial.c_str());
+  fail(path, std::string("cannot be written: ") + std::strerror(error));
+}
+
+}  // namespace safetensors
