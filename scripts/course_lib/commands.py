@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import backend, packages, process, python_env, results, steps, terminal
+from . import backend, packages, plot, process, python_env, results, steps, terminal
 from .build import Build, build_root
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from .terminal import Column, say
@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def main(arguments: list[str], description: str) -> int:
     """Runs one command. Whatever stops it becomes one line on stderr and an exit code."""
     options = _parse(arguments, description)
+    # What scripts/data.py has fetched into the checkout is found from every folder.
+    if (ROOT / "data").is_dir():
+        os.environ.setdefault("COURSE_DATA", str(ROOT / "data"))
     # A plain `kill` ends as tidily as Ctrl-C, and Ctrl-C does in the background of a script too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -70,6 +73,9 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
     run.add_argument("--json-dir", metavar="DIR", type=Path,
                      help="also keep every program's results as DIR/<program>.json")
     add("test", test_command, "build everything and run the tests", True)
+    plotter = add("plot", plot_command, "draw what the programs have learnt, as PNG files", True)
+    plotter.add_argument("--json", metavar="FILE", type=Path, nargs="+", default=[],
+                         help="draw these results of earlier runs instead of running steps")
     lister = add("list", list_command, "the steps of the course", False)
     lister.add_argument("--json", action="store_true", help="for programs")
     add("doctor", doctor_command, "what this machine has and lacks for the course", False)
@@ -153,7 +159,7 @@ def _require_folder(folder: Path) -> None:
 
 
 def _run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> results.Outcome:
-    written = build.folder / "results" / f"{step.name}.json"
+    written = _results_of(step, build.folder)
     written.parent.mkdir(parents=True, exist_ok=True)
     written.unlink(missing_ok=True)  # a program that fails must not leave an older success
     command = [str(build.program(step)), "--json", str(written)]
@@ -180,6 +186,80 @@ def _run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> re
 def _from_here(command: list[str]) -> list[str]:
     """The command with the shorter of absolute and relative paths, as the learner may repeat it."""
     return [min(word, os.path.relpath(word), key=len) if "/" in word else word for word in command]
+
+
+# ---- plot --------------------------------------------------------------------------------------
+
+
+def plot_command(options: argparse.Namespace) -> int:
+    """Draws the series of results into build/plots: those of the files that are named, those of the
+    steps that are named, which are run for it, or else those of the last runs."""
+    if options.json and options.steps:
+        raise CourseError("either steps, which are run, or --json with files, which are read", USAGE)
+    codes: list[int] = []
+    if options.json:
+        files, python = options.json, _python_environment()
+    elif options.steps:
+        chosen = _chosen_steps(options.steps)
+        build, hardware, python = _set_up(options.backend)
+        build.configure(hardware)
+        build.build([step.name for step in chosen])
+        options.quick, options.json_dir = False, None
+        codes = [_run_step(step, build, options).code for step in chosen]
+        files = [_results_of(step, build.folder) for step in chosen]
+        files = [file for file, code in zip(files, codes) if code == OK]
+    else:
+        choice = backend.choose(backend.detect(), options.backend)
+        files = sorted((build_root(ROOT) / choice.backend / "results").glob("*.json"))
+        python = _python_environment()
+    drawable = [file for file in files if _has_pictures(file, is_asked_for=bool(options.json))]
+    if drawable:
+        _draw(drawable, python)
+    elif any(codes):
+        return FAILED
+    elif options.steps:
+        raise CourseError("these steps write no series to draw; those that train do", USAGE)
+    else:
+        raise CourseError("no results to draw are here yet: try `scripts/course plot 5.6`", USAGE)
+    return FAILED if any(codes) else OK
+
+
+def _results_of(step: steps.Step, folder: Path) -> Path:
+    """Where `run` and `plot` have a program write its results."""
+    return folder / "results" / f"{step.name}.json"
+
+
+def _has_pictures(file: Path, is_asked_for: bool) -> bool:
+    try:
+        report = results.load(file)
+    except ValueError as error:
+        raise CourseError(str(error), USAGE) from None
+    try:
+        has_pictures = bool(plot.pictures_of(report))
+    except ValueError as error:
+        raise CourseError(f"{file}: {error}", USAGE) from None
+    if is_asked_for and not has_pictures:
+        raise CourseError(f"{file} has no series to draw: {report['program']} writes none", USAGE)
+    return has_pictures
+
+
+def _draw(files: list[Path], python: python_env.PythonEnvironment) -> None:
+    """Matplotlib is in .venv, not in the Python that runs this: it draws in a process of its own."""
+    python.require("requirements", _requirements(ROOT / "scripts" / "requirements.txt"))
+    folder = build_root(ROOT) / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    progress = terminal.Progress("drawing")
+    script = ROOT / "scripts" / "course_lib" / "plot.py"
+    command = [str(python.python), str(script), str(folder), *map(str, files)]
+    drawn: list[str] = []
+    code, _ = process.logged(
+        command, folder.parent / "plot.log",
+        lambda line: (drawn.append(line), progress.update(Path(line).name)))
+    progress.finish()
+    if code != 0:
+        raise CourseError(f"the pictures could not be drawn: see {folder.parent / 'plot.log'}", FAILED)
+    for file in drawn:
+        say(min(file, os.path.relpath(file), key=len))
 
 
 # ---- test --------------------------------------------------------------------------------------
@@ -330,7 +410,8 @@ def doctor_command(options: argparse.Namespace) -> int:
     show(".venv", f"{folder}" if complete else "not made yet: `scripts/course test` makes it")
     data = os.environ.get("COURSE_DATA")
     show("COURSE_DATA", (data if Path(data).is_dir() else f"{data} is not there") if data
-         else "not set: programs that train then fetch or make their data")
+         else "not set, and no data/ here: `python3 scripts/data.py` fetches MNIST and Shakespeare; "
+              "without them programs train on what they make up")
 
     say()
     if lacking:

@@ -1,0 +1,443 @@
+// Every version of the training on awkward networks: the first steps against the reference and
+// NumPy, versions against one another bit for bit, trainings that go on, what is learnt, what is
+// refused, and mistakes that must be caught.
+#include "stage5_training/06_train_toy/train_toy.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/guarded.h"
+#include "common/npy.h"
+#include "common/testing.h"
+
+namespace {
+
+using namespace train_toy;
+using optimizers::kKinds;
+
+constexpr unsigned kSteps = 20;
+
+Settings settings(Kind kind, double rate = 0) {
+  Settings result;
+  result.kind = kind;
+  const bool adapts = kind == Kind::Adam || kind == Kind::AdamW;
+  result.hyper.learning_rate = static_cast<float>(rate > 0 ? rate : adapts ? 0.01 : 0.2);
+  result.seed = 7;
+  return result;
+}
+
+// Points and labels without meaning.
+Points random_points(size_t count, size_t inputs, size_t classes) {
+  Points points;
+  for (size_t i = 0; i < count * inputs; ++i)
+    points.x.push_back(random_numbers::uniform(5, 0, i) + 0.25f);
+  for (size_t i = 0; i < count; ++i)
+    points.labels.push_back(static_cast<int>(random_numbers::word(5, 1, i) % classes));
+  return points;
+}
+
+struct Case {
+  std::vector<size_t> widths;
+  Points points;
+};
+
+Case random_case(const std::vector<size_t>& widths, size_t count) {
+  return {widths, random_points(count, widths.front(), widths.back())};
+}
+
+// No hidden layer, one point, one unit, four layers, widths and points that are no multiple of a
+// group of units, of a float4 or of a wave; more points than threads in a block.
+std::vector<Case> cases() {
+  return {random_case({2, 8, 2}, 4),        random_case({2, 8, 2}, 5),
+          random_case({2, 3}, 10),          random_case({1, 1, 2}, 1),
+          random_case({3, 5, 4}, 33),       random_case({2, 4, 3}, 64),
+          random_case({5, 9, 7, 3, 2}, 19), random_case({2, 16, 16, 3}, 67),
+          random_case({2, 2, 2}, 801)};
+}
+
+std::vector<float> to_host(const float* values, size_t n) {
+  std::vector<float> host(n);
+  HIP_CHECK(hipMemcpy(host.data(), values, n * sizeof(float), hipMemcpyDeviceToHost));
+  return host;
+}
+
+// The curve, then w, m and v.
+std::vector<float> state(const Trainer& t) {
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  std::vector<float> all = t.curve.to_host();
+  const optimizers::Tensor& arena = t.model.arena();
+  for (const float* array : {static_cast<const float*>(arena.w), static_cast<const float*>(arena.m),
+                             static_cast<const float*>(arena.v)})
+    for (const float value : to_host(array, arena.n)) all.push_back(value);
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+Comparison compare_curve(const std::vector<float>& curve, const Trajectory& want) {
+  return compare(
+      curve.size(), [&](size_t i) { return curve[i]; }, [&](size_t i) { return want.losses[i]; },
+      [&](size_t i) { return want.bounds[i]; });
+}
+
+// Runs the first steps by `launch(trainer)` and holds their losses against the reference.
+template <class LaunchSteps>
+Comparison check_steps(const Case& c, const Settings& s, LaunchSteps launch) {
+  Trainer t(c.widths, c.points, s);
+  t.reset(kSteps, 1);
+  const Trajectory want = trajectory_cpu(t, c.points, kSteps);
+  launch(t);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  return compare_curve(t.curve.to_host(), want);
+}
+
+template <class Visit>
+void for_each_version(const Trainer& t, Visit visit) {
+  for (const auto& version : kVersions)
+    if (version.launch.why_not(t).empty()) visit(version);
+}
+
+double accuracy(Trainer& t, const Points& points) {
+  const size_t classes = t.widths().back();
+  const float* d_logits = t.model.forward(t.x.data(), t.points(), t.stream);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  const std::vector<float> logits = to_host(d_logits, t.points() * classes);
+  size_t right = 0;
+  for (size_t i = 0; i < t.points(); ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+    right +=
+        std::max_element(row, row + static_cast<std::ptrdiff_t>(classes)) - row == points.labels[i];
+  }
+  return static_cast<double>(right) / static_cast<double>(t.points());
+}
+
+}  // namespace
+
+TEST_CASE("the first steps of every version, any network, points and optimizer") {
+  for (const Case& c : cases())
+    for (const Kind kind : kKinds) {
+      const Trainer probe(c.widths, c.points, settings(kind));
+      for_each_version(probe, [&](const auto& version) {
+        CAPTURE(c.widths, c.points.labels.size(), optimizers::name(kind), version.name);
+        REQUIRE_OK(
+            check_steps(c, settings(kind), [&](Trainer& t) { version.launch.run(t, kSteps); }));
+      });
+    }
+}
+
+TEST_CASE("twenty steps agree with NumPy, which made data and numbers itself", "[numpy]") {
+  const auto values = [](const std::string& name) {
+    return read_npy(reference_path("train_toy_" + name + ".npy")).values;
+  };
+#if defined(COURSE_SANITIZE_THREAD)
+  constexpr unsigned kCompared = 2;  // a block takes ThreadSanitizer milliseconds
+#else
+  constexpr unsigned kCompared = kSteps;
+#endif
+  for (const DataSet& data : data_sets()) {
+    const Points points = data.make(7);
+    const std::string name = data.name;
+    const std::vector<double> x = values(name + "_x"), labels = values(name + "_labels");
+    REQUIRE(std::vector<double>(points.x.begin(), points.x.end()) == x);
+    REQUIRE(std::vector<double>(points.labels.begin(), points.labels.end()) == labels);
+    for (const Kind kind : {Kind::Momentum, Kind::Adam}) {
+      const std::vector<double> losses = values(name + "_" + optimizers::name(kind) + "_losses");
+      Trainer t(data.widths, points, settings(kind));
+      for_each_version(t, [&](const auto& version) {
+        t.reset(kCompared, 1);
+        version.launch.run(t, kCompared);
+        HIP_CHECK(hipStreamSynchronize(t.stream));
+        const std::vector<float> curve = t.curve.to_host();
+        CAPTURE(name, optimizers::name(kind), version.name);
+        REQUIRE_OK(compare(
+            curve.size(), [&](size_t i) { return curve[i]; }, [&](size_t i) { return losses[i]; },
+            [&](size_t i) { return 1e-5 * losses[i]; }));
+      });
+    }
+  }
+}
+
+TEST_CASE("XOR, blobs and the spiral are learnt") {
+  const unsigned epochs = static_cast<unsigned>(kDefaults.epochs_cpu);
+  for (const DataSet& data : data_sets()) {
+    const Points points = data.make(1);
+    for (const auto& version : kVersions) {
+      Settings s = settings(Kind::Momentum, kDefaults.learning_rate);
+      s.seed = 1;
+      Trainer t(data.widths, points, s);
+      // On the CPU backend the hundreds of launches of a step of the larger two take seconds.
+      const bool slow =
+          version.launch.run == launch_operations || version.launch.run == launch_graph;
+      if (!version.launch.why_not(t).empty() || (slow && points.labels.size() > 4)) continue;
+      t.reset(epochs, epochs);
+      const HostTimer timer;
+      version.launch.run(t, epochs);
+      HIP_CHECK(hipStreamSynchronize(t.stream));
+      CAPTURE(data.name, version.name, timer.ms());
+      REQUIRE(accuracy(t, points) >= data.accuracy);
+      REQUIRE(t.curve.to_host()[0] < 0.05f);
+#if defined(GPU_BACKEND_CPU) && !defined(COURSE_SANITIZE_ADDRESS)
+      REQUIRE(timer.ms() < 5000);
+#endif
+    }
+  }
+}
+
+TEST_CASE("XOR is learnt from other numbers and by other rules") {
+  const DataSet& data = data_sets()[0];
+  const Points points = data.make(1);
+  for (const Kind kind : kKinds)
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      const double rate = kind == Kind::Sgd ? 1 : kind == Kind::Momentum ? 0.2 : 0.02;
+      Settings s = settings(kind, rate);
+      s.seed = seed;
+      Trainer t(data.widths, points, s);
+      t.reset(2000, 2000);
+      launch_wave(t, 2000);
+      CAPTURE(optimizers::name(kind), seed);
+      REQUIRE(accuracy(t, points) == 1);
+    }
+}
+
+TEST_CASE("a graph gives the bits of its kernels, and the steps that are left over too") {
+  const Case c = random_case({2, 4, 3}, 9);
+  for (const auto& [steps, every] : {std::pair{0u, 1u}, std::pair{1u, 1u}, std::pair{10u, 3u},
+                                     std::pair{kStepsPerGraph + 7, kStepsPerGraph + 3},
+                                     std::pair{2 * kStepsPerGraph + 1, 2 * kStepsPerGraph}}) {
+    Trainer one_by_one(c.widths, c.points, settings(Kind::Adam));
+    Trainer replayed(c.widths, c.points, settings(Kind::Adam));
+    for (Trainer* t : {&one_by_one, &replayed}) t->reset(steps, every);
+    launch_operations(one_by_one, steps);
+    launch_graph(replayed, steps);
+    CAPTURE(steps, every);
+    REQUIRE(replayed.done == steps);
+    REQUIRE(same_bits(state(one_by_one), state(replayed)));
+  }
+}
+
+TEST_CASE("one kernel for all steps gives the bits of one kernel per step") {
+  for (const Case& c : cases())
+    for (const Kind kind : kKinds) {
+      Trainer per_step(c.widths, c.points, settings(kind));
+      Trainer persistent(c.widths, c.points, settings(kind));
+      for (Trainer* t : {&per_step, &persistent}) t->reset(kSteps, 3);
+      launch_one_kernel(per_step, kSteps);
+      launch_persistent(persistent, kSteps);
+      CAPTURE(c.widths, c.points.labels.size(), optimizers::name(kind));
+      REQUIRE(same_bits(state(per_step), state(persistent)));
+    }
+}
+
+TEST_CASE("a training in pieces is the training as a whole, and repeats itself") {
+  const Case c = random_case({2, 8, 2}, 4);
+  Trainer t(c.widths, c.points, settings(Kind::Adam));
+  for_each_version(t, [&](const auto& version) {
+    t.reset(30, 4);
+    version.launch.run(t, 30);
+    const std::vector<float> whole = state(t);
+    for (const std::vector<unsigned>& pieces :
+         {std::vector<unsigned>{30}, {1, 29}, {0, 3, 1, 4, 0, 22}, {13, 17}}) {
+      t.reset(30, 4);
+      for (const unsigned piece : pieces) version.launch.run(t, piece);
+      CAPTURE(version.name, pieces);
+      REQUIRE(t.done == 30);
+      REQUIRE(same_bits(state(t), whole));
+    }
+  });
+}
+
+TEST_CASE("the curve holds the losses of the steps that it names") {
+  const Case c = random_case({2, 8, 2}, 4);
+  Trainer t(c.widths, c.points, settings(Kind::Momentum));
+  for_each_version(t, [&](const auto& version) {
+    t.reset(23, 1);
+    version.launch.run(t, 23);
+    HIP_CHECK(hipStreamSynchronize(t.stream));
+    const std::vector<float> all = t.curve.to_host();
+    for (const unsigned every : {2u, 5u, 23u, 24u}) {
+      t.reset(23, every);
+      version.launch.run(t, 23);
+      HIP_CHECK(hipStreamSynchronize(t.stream));
+      const std::vector<float> some = t.curve.to_host();
+      CAPTURE(version.name, every);
+      REQUIRE(some.size() == 23 / every);
+      for (size_t i = 0; i < some.size(); ++i) REQUIRE(some[i] == all[(i + 1) * every - 1]);
+    }
+  });
+}
+
+TEST_CASE("a training that is resumed from its checkpoint goes on bit for bit") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("train_toy_test." + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string path = (folder / "checkpoint.safetensors").string();
+  const Case c = random_case({2, 8, 2}, 4);
+  for (const Kind kind : kKinds) {
+    Trainer whole(c.widths, c.points, settings(kind));
+    for_each_version(whole, [&](const auto& version) {
+      whole.reset(30, 30);
+      version.launch.run(whole, 30);
+      Trainer first(c.widths, c.points, settings(kind));
+      first.reset(30, 30);
+      version.launch.run(first, 13);
+      const sequential::TrainingState saved{13, 13, 7, optimizers::name(kind), {}};
+      sequential::save(path, first.model, &saved);
+      Trainer second(c.widths, c.points, settings(kind));
+      const sequential::TrainingState loaded = sequential::load(path, second.model);
+      second.go_on(static_cast<unsigned>(loaded.steps), 30, 30);
+      version.launch.run(second, 17);
+      CAPTURE(optimizers::name(kind), version.name);
+      REQUIRE(second.done == 30);
+      REQUIRE(same_bits(state(second), state(whole)));
+    });
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("the kernels write the parameters, their states and the curve, and nothing else") {
+  const Case c = random_case({2, 8, 2}, 4);
+  for (const bool wave : {false, true}) {
+    Trainer t(c.widths, c.points, settings(Kind::Adam));
+    t.reset(kSteps, 4);
+    const optimizers::Tensor& arena = t.model.arena();
+    Guarded<float> w(to_host(arena.w, arena.n), 1), m(to_host(arena.m, arena.n), 2);
+    Guarded<float> v(to_host(arena.v, arena.n), 3), curve(kSteps / 4, 1);
+    Guarded<float> x(c.points.x, 3);
+    Guarded<int> labels(c.points.labels, 1);
+    Arrays arrays = t.arrays(kSteps);
+    arrays.x = x.data(), arrays.labels = labels.data(), arrays.curve = curve.data();
+    arrays.w = w.data(), arrays.m = m.data(), arrays.v = v.data();
+    const Span span{0, kSteps, 4};
+    const Network n = t.network();
+    if (wave)
+      LAUNCH_ON(t.stream, (steps_in_one_wave<optimizers::Adam>), 1, gpu::device_wave_size(), 0, n,
+                arrays, span);
+    else
+      launch_block(t, steps_in_one_kernel<optimizers::Adam>, n, arrays, span);
+    HIP_CHECK(hipStreamSynchronize(t.stream));
+    (wave ? launch_wave : launch_persistent)(t, kSteps);
+    std::vector<float> got = curve.to_host();
+    for (const Guarded<float>* array : {&w, &m, &v})
+      for (const float value : array->to_host()) got.push_back(value);
+    CAPTURE(wave);
+    REQUIRE(same_bits(got, state(t)));
+    REQUIRE((w.intact() && m.intact() && v.intact() && curve.intact()));
+    REQUIRE((x.intact() && labels.intact()));
+  }
+}
+
+TEST_CASE("a point far away makes no NaN") {
+  // Logits that differ by more than float's exponential can hold: the loss is that difference.
+  Case c = random_case({1, 2}, 2);
+  c.points.x = {1e4f, -1e4f}, c.points.labels = {0, 1};
+  Trainer t(c.widths, c.points, settings(Kind::Sgd, 1e-6));
+  std::vector<float> curves;
+  for_each_version(t, [&](const auto& version) {
+    t.reset(1, 1);
+    const Trajectory want = trajectory_cpu(t, c.points, 1);
+    version.launch.run(t, 1);
+    HIP_CHECK(hipStreamSynchronize(t.stream));
+    CAPTURE(version.name);
+    REQUIRE_OK(compare_curve(t.curve.to_host(), want));
+    for (const float value : state(t)) REQUIRE(std::isfinite(value));
+  });
+}
+
+TEST_CASE("what does not fit is refused") {
+  const Settings s = settings(Kind::Sgd);
+  REQUIRE_THROWS_AS(Trainer({2}, {}, s), std::invalid_argument);
+  REQUIRE_THROWS_AS(Trainer({2, 3, 2}, {}, s), std::invalid_argument);
+  REQUIRE_THROWS_AS(Trainer({2, 3, 2}, {{1, 2, 3}, {0, 1}}, s), std::invalid_argument);
+  REQUIRE_THROWS_AS(Trainer({2, 3, 2}, {{1, 2, 3, 4}, {0, 2}}, s), std::out_of_range);
+  REQUIRE_THROWS_AS(Trainer({2, 3, 2}, {{1, 2, 3, 4}, {0, -1}}, s), std::out_of_range);
+  REQUIRE_THROWS_AS(Trainer({2, 0, 2}, {{1, 2}, {0}}, s), std::invalid_argument);
+
+  const std::pair<Case, std::string> too_much[] = {
+      {random_case({2, 3, 3, 3, 3, 2}, 4), "more than 4 layers"},
+      {random_case({2, 3, 5}, 4), "more than 4 classes"},
+      {random_case({2, 40, 20, 2}, 4), "more than 768 parameters"},
+      {random_case({2, 8, 2}, 30000), "more points than fit into shared memory"}};
+  for (const auto& [c, text] : too_much) {
+    Trainer t(c.widths, c.points, s);
+    CAPTURE(text);
+    REQUIRE(why_not_block(t) == text);
+    REQUIRE(&best(t) == &kVersions[1]);
+    t.reset(1, 1);
+    REQUIRE_THROWS_AS(launch_one_kernel(t, 1), std::invalid_argument);
+    REQUIRE_THROWS_AS(launch_persistent(t, 1), std::invalid_argument);
+  }
+  for (const Case& c : {random_case({2, 8, 2}, 5), random_case({2, 8, 3}, 4),
+                        random_case({3, 8, 2}, 4), random_case({2, 7, 2}, 4)}) {
+    Trainer t(c.widths, c.points, s);
+    REQUIRE(!why_not_wave(t).empty());
+    REQUIRE_THROWS_AS(launch_wave(t, 1), std::invalid_argument);
+    REQUIRE(std::string(best(t).name) == "persistent");
+  }
+  const Case c = random_case({2, 8, 2}, 4);
+  Trainer t(c.widths, c.points, s);
+  REQUIRE(std::string(best(t).name) == "wave");
+  for (const auto& version : kVersions) {
+    t.reset(10, 5);
+    version.launch.run(t, 7);
+    CAPTURE(version.name);
+    REQUIRE_THROWS_AS(version.launch.run(t, 8), std::invalid_argument);
+  }
+}
+
+// ---- What the checks above must catch ---------------------------------------------------------
+
+namespace {
+
+// Steps of the persistent kernel with something wrong that `spoil` does to what it is given.
+template <class Rule = optimizers::Momentum, class Spoil>
+Comparison spoiled(const Case& c, const Settings& s, Spoil spoil) {
+  return check_steps(c, s, [&](Trainer& t) {
+    Network n = t.network();
+    Arrays arrays = t.arrays(kSteps);
+    Span span{0, kSteps, 1};
+    spoil(n, arrays, span);
+    launch_block(t, steps_in_one_kernel<Rule>, n, arrays, span);
+  });
+}
+
+struct NoVelocity : optimizers::Momentum {
+  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
+                                      const Schedule& s) const {
+    m = 0;
+    optimizers::Momentum{}(w, g, m, v, s);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("mistakes are caught") {
+  const Settings momentum = settings(Kind::Momentum), adam = settings(Kind::Adam);
+  for (const Case& c : {random_case({2, 8, 2}, 4), random_case({2, 5, 6, 3}, 33)}) {
+    CAPTURE(c.widths);
+    REQUIRE_OK(spoiled(c, momentum, [](Network&, Arrays&, Span&) {}));
+    REQUIRE_OK(spoiled<optimizers::Adam>(c, adam, [](Network&, Arrays&, Span&) {}));
+    // A point is left out; each unit takes the bias of the next; a layer reads the ones of another.
+    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.points; }).ok);
+    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { ++n.layer[0].inputs; }).ok);
+    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.layer[1].grads; }).ok);
+    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.layer[1].w; }).ok);
+    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.parameters; }).ok);
+    // Losses a step late, and steps that Adam counts wrong.
+    REQUIRE(!spoiled(c, momentum, [](Network&, Arrays& a, Span& s) { --s.count, ++a.curve; }).ok);
+    REQUIRE(!spoiled<optimizers::Adam>(c, adam, [](Network&, Arrays& a, Span& s) {
+               --s.count, ++a.schedules;
+             }).ok);
+    // Other rules.
+    REQUIRE(!spoiled<optimizers::Sgd>(c, momentum, [](Network&, Arrays&, Span&) {}).ok);
+    REQUIRE(!spoiled<NoVelocity>(c, momentum, [](Network&, Arrays&, Span&) {}).ok);
+    REQUIRE(!check_steps(c, momentum, [](Trainer&) {}).ok);
+  }
+}
