@@ -1,0 +1,611 @@
+// Tests of train_sales: a reader that nothing gets past, features against the calendar and NumPy,
+// every version against the reference in double and NumPy's losses, what a model reaches, and
+// checkpoints that go on bit for bit.
+#include "stage5_training/07_train_sales/train_sales.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/npy.h"
+#include "common/random.h"
+#include "common/testing.h"
+
+namespace {
+
+using namespace train_sales;
+using sales::Fault;
+
+constexpr const char* kGood =
+    "Crème brûlée torch\tKIT-001\t2024-02-29\t2024-02-29T10:00:00Z\t3\t19.90\tKitchen\tuser1\t"
+    "53.73\t1";
+
+// The good line with one of its fields replaced.
+std::string with_field(size_t field, const std::string& text) {
+  std::string line;
+  size_t begin = 0;
+  const std::string good = kGood;
+  for (size_t f = 0; f < 10; ++f) {
+    const size_t end = std::min(good.find('\t', begin), good.size());
+    line += (f > 0 ? "\t" : "") + (f == field ? text : good.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return line;
+}
+
+// What a file of this one line is refused for, as its message says it; empty where it is good.
+std::string refusal(const std::string& line) {
+  const Sales sales = sales::parse(line + "\n");
+  REQUIRE(sales.lines == 1);
+  REQUIRE(sales.rows.size() + sales.examples.size() == 1);
+  return sales.examples.empty() ? "" : sales.examples[0];
+}
+
+Sales make_sales(size_t rows, std::uint64_t seed = 3) {
+  return sales::parse(sales::make(rows, seed));
+}
+
+// Rows on the device that need no file.
+std::vector<float4> random_rows(size_t count) {
+  std::vector<float4> rows(count * kParts);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto number = [&](std::uint32_t k) { return random_numbers::uniform(5, k, i) + 0.1f; };
+    const bool last = i % kParts == kFeatureParts;  // the target, and zeros
+    rows[i] = last ? make_float4(number(0), 0, 0, 0)
+                   : make_float4(number(0), number(1), number(2), number(3));
+  }
+  return rows;
+}
+
+// The losses of the next steps, which the curve has for one epoch at a time.
+std::vector<float> next_losses(Training& t, Launch launch, size_t steps) {
+  std::vector<float> losses;
+  while (losses.size() < steps) {
+    const size_t per_epoch = t.batches.steps(), place = t.steps % per_epoch;
+    const size_t some = std::min(steps - losses.size(), per_epoch - place);
+    launch(t, some);
+    HIP_CHECK(hipDeviceSynchronize());
+    const std::vector<float> curve = t.curve.to_host();
+    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(place);
+    losses.insert(losses.end(), begin, begin + static_cast<std::ptrdiff_t>(some));
+  }
+  return losses;
+}
+
+Comparison compare_losses(const std::vector<float>& got, const std::vector<double>& want) {
+  return compare(
+      want.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
+      [&](size_t i) { return loss_bound(want[i]); });
+}
+
+// A file that is gone at the end of the test.
+struct TemporaryFile {
+  explicit TemporaryFile(const std::string& name) : path(name + std::to_string(::getpid())) {}
+  ~TemporaryFile() { std::remove(path.c_str()); }
+  std::string path;
+};
+
+}  // namespace
+
+// ---- The reader -------------------------------------------------------------------------------
+
+TEST_CASE("a good file is read as it is, whatever ends its lines") {
+  const std::string line = kGood, other = with_field(6, "Garden");
+  for (const std::string& text :
+       {line + "\n" + other + "\n", line + "\r\n" + other + "\r\n", line + "\n" + other}) {
+    const Sales sales = sales::parse(text);
+    CAPTURE(text);
+    REQUIRE(sales.lines == 2);
+    REQUIRE(sales.malformed() == 0);
+    REQUIRE(sales.categories == std::vector<std::string>{"Kitchen", "Garden"});
+    REQUIRE(sales.rows[0].day == 19782);  // as `date -d 2024-02-29 +%s` says, over 86400
+    REQUIRE(sales.rows[0].quantity == 3);
+    REQUIRE(sales.rows[0].unit_price == 19.90f);
+    REQUIRE(sales.rows[0].total == 53.73f);
+    REQUIRE(sales.rows[0].category == 0);
+    REQUIRE(sales.rows[1].category == 1);
+  }
+}
+
+TEST_CASE("every kind of malformed line is told apart, and by its line") {
+  CHECK(refusal(kGood).empty());
+  CHECK(refusal("") == "line 1: the line is empty");
+  CHECK(refusal("\r") == "line 1: the line is empty");
+  CHECK(refusal("only a name") == "line 1: 1 fields instead of 10");
+  CHECK(refusal(std::string(kGood) + "\tagain") == "line 1: 11 fields instead of 10");
+  CHECK(refusal(with_field(6, "")) == "line 1: category is empty");
+  CHECK(refusal(with_field(9, "")) == "line 1: id is empty");
+  CHECK(refusal(with_field(0, "Caf\xE9")) == "line 1: byte 4 is not UTF-8");
+  CHECK(refusal(with_field(2, "2023-02-30")) == "line 1: date '2023-02-30' is no date");
+  CHECK(refusal(with_field(4, "three")) == "line 1: quantity 'three' is no number");
+  CHECK(refusal(with_field(5, "12,50")) == "line 1: unit price '12,50' is no number");
+  CHECK(refusal(with_field(8, "nan")) == "line 1: total 'nan' is no number");
+  CHECK(refusal(with_field(4, "-2")) == "line 1: quantity '-2' is not in [0, 1e9]");
+  CHECK(refusal(with_field(5, "1e300")) == "line 1: unit price '1e300' is not in [0, 1e9]");
+  CHECK(refusal(with_field(5, "1e999")) == "line 1: unit price '1e999' is not in [0, 1e9]");
+  CHECK(refusal(with_field(8, "inf")) == "line 1: total 'inf' is not in [0, 1e9]");
+  for (const char* number : {"0", "7", "0.5", ".5", "5.", "1e3", "1000000000"})
+    CHECK(refusal(with_field(4, number)).empty());
+  for (const char* number : {" 7", "7 ", "+7", "0x10", "1e", "--1", "1.2.3", "NaN", "7\xC2\xA0"})
+    CHECK(contains_text(refusal(with_field(4, number)), "is no number"));
+}
+
+TEST_CASE("dates are those of the calendar") {
+  for (const char* date : {"0001-01-01", "9999-12-31", "2000-02-29", "2024-02-29", "2023-12-31"})
+    CHECK(refusal(with_field(2, date)).empty());
+  for (const char* date : {"1900-02-29", "2023-02-29", "2023-04-31", "2023-13-01", "2023-00-10",
+                           "2023-01-00", "2023-01-32", "0000-01-01", "2023-1-01", "2023/01/01",
+                           "17.03.2023", "2023-01-0a", "2023-01-011", "-023-01-01", "２０２３"})
+    CHECK(contains_text(refusal(with_field(2, date)), "is no date"));
+  // All days in turn, across the century that had no leap day.
+  std::int32_t day = sales::days_from_date(1896, 1, 1);
+  REQUIRE(sales::days_from_date(1970, 1, 1) == 0);
+  for (int year = 1896; year <= 2025; ++year)
+    for (int month = 1; month <= 12; ++month)
+      for (int d = 1; d <= 31; ++d) {
+        char text[16];
+        std::snprintf(text, sizeof text, "%04d-%02d-%02d", year % 10000, month, d);
+        std::int32_t days = 0;
+        if (sales::read_date(text, &days)) REQUIRE(days == day++);
+      }
+  REQUIRE(day == sales::days_from_date(2026, 1, 1));
+}
+
+TEST_CASE("only what RFC 3629 allows is UTF-8") {
+  for (const std::string good : {"", "ascii", "é", "煎茶", "😀", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF",
+                                 "eight by\xC3\xA9 eight"})
+    CHECK(sales::utf8_end(good) == good.size());
+  for (const std::string bad :
+       {"\x80", "\xC3", "\xC3(", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF",
+        "\xED\xA0\x80", "\xE2\x82", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80",
+        "\xF5\x80\x80\x80", "\xFF", "\xF0\x9F\x98"}) {
+    CHECK(sales::utf8_end(bad) == 0);
+    CHECK(sales::utf8_end("in front of " + bad) == 12);
+  }
+}
+
+TEST_CASE("fields of any length, and messages that stay short") {
+  const std::string huge(1 << 20, 'x');
+  CHECK(refusal(with_field(0, huge)).empty());
+  CHECK(refusal(with_field(2, huge)).size() < 100);
+  std::string accents;
+  for (int i = 0; i < 50; ++i) accents += "é";
+  const std::string cut = refusal(with_field(4, "x" + accents));  // 40 bytes end within an é
+  CHECK(sales::utf8_end(cut) == cut.size());
+  CHECK(refusal(with_field(4, "\x1B[31m\x7F")) == "line 1: quantity '?[31m?' is no number");
+}
+
+TEST_CASE("lines are counted right, however many threads there are") {
+  std::string text = sales::make(500, 1);
+  std::vector<size_t> bad_lines;
+  std::string broken;
+  size_t line = 0;
+  for (size_t begin = 0; begin < text.size(); ++line) {
+    const size_t end = text.find('\n', begin);
+    if (line % 7 == 3) {
+      broken += line % 2 == 0 ? "\n" : with_field(4, "many") + "\r\n";
+      bad_lines.push_back(line + 1);
+    } else {
+      broken += text.substr(begin, end + 1 - begin);
+    }
+    begin = end + 1;
+  }
+  const Sales one = sales::parse(broken, 1);
+  REQUIRE(one.lines == 500);
+  REQUIRE(one.malformed() == bad_lines.size());
+  REQUIRE(one.faults[static_cast<size_t>(Fault::EmptyLine)] +
+              one.faults[static_cast<size_t>(Fault::NoNumber)] ==
+          bad_lines.size());
+  REQUIRE(one.examples.size() == 2 * sales::kExamples);  // the first of each kind, in order
+  for (size_t i = 0; i < one.examples.size(); ++i)
+    CHECK(contains_text(one.examples[i], "line " + std::to_string(bad_lines[i]) + ": "));
+  for (const size_t threads : {2u, 3u, 7u, 64u, 1000u}) {
+    const Sales many = sales::parse(broken, threads);
+    CAPTURE(threads);
+    REQUIRE(many.lines == one.lines);
+    REQUIRE(many.faults == one.faults);
+    REQUIRE(many.examples == one.examples);
+    REQUIRE(many.categories == one.categories);
+    REQUIRE(many.rows.size() == one.rows.size());
+    for (size_t i = 0; i < one.rows.size(); ++i) {
+      REQUIRE(many.rows[i].day == one.rows[i].day);
+      REQUIRE(many.rows[i].total == one.rows[i].total);
+      REQUIRE(many.rows[i].category == one.rows[i].category);
+    }
+  }
+}
+
+TEST_CASE("no bytes, one byte, and files cut or changed anywhere are read without harm") {
+  REQUIRE(sales::parse("").lines == 0);
+  REQUIRE(sales::parse("\n").lines == 1);
+  REQUIRE(sales::parse("\n\n", 3).malformed() == 2);
+  REQUIRE(sales::parse(std::string(1, '\0')).malformed() == 1);
+  const std::string text = std::string(kGood) + "\r\n" + with_field(6, "煎茶") + "\n" + kGood;
+  for (size_t size = 0; size <= text.size(); ++size) {
+    // A string of its own, so that a byte read behind the end is seen.
+    const Sales sales = sales::parse(std::string(text, 0, size), 1 + size % 3);
+    REQUIRE(sales.rows.size() <= 3);
+    REQUIRE(sales.malformed() <= 1);
+  }
+  for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string changed = text;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    const Sales sales = sales::parse(changed, 1 + bit % 3);
+    REQUIRE(sales.lines >= 2);
+    REQUIRE(sales.lines <= 4);
+    for (const Sale& sale : sales.rows) {
+      REQUIRE(sale.total >= 0);
+      REQUIRE(sale.total <= 1e9f);
+      REQUIRE(sale.category < sales.categories.size());
+    }
+  }
+}
+
+TEST_CASE("files that are not sales are refused in one line") {
+  const auto refused = [](const std::string& text, size_t needed) -> std::string {
+    try {
+      sales::require(sales::parse(text), "x.tsv", needed);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refused(sales::make(10, 1), 10).empty());
+  CHECK(refused(sales::make(9, 1), 10) == "x.tsv: 9 sales, and 10 are needed");
+  CHECK(refused("", 1) == "x.tsv: 0 sales, and 1 are needed");
+  CHECK(refused("a\nb\n" + sales::make(1, 1), 1) ==
+        "x.tsv: 2 of 3 lines are malformed, the first: line 1: 1 fields instead of 10");
+  REQUIRE_THROWS_AS(sales::read_file("no/such/file.tsv"), UsageError);
+  REQUIRE_THROWS_AS(sales::read_file("."), UsageError);
+  const TemporaryFile file("train_sales_test.tsv.");
+  const std::string text = sales::make(20, 1);
+  std::ofstream(file.path, std::ios::binary) << text;
+  REQUIRE(sales::read_file(file.path) == text);
+}
+
+// ---- Features ---------------------------------------------------------------------------------
+
+TEST_CASE("rows are what NumPy makes of the same sales", "[numpy]") {
+  const auto values = [](const char* name) {
+    return read_npy(reference_path(std::string("train_sales_") + name + ".npy")).values;
+  };
+  const std::vector<double> days = values("days"), categories = values("category"),
+                            quantities = values("quantity"), prices = values("price"),
+                            mean = values("mean"), scale = values("scale"),
+                            want = values("features");
+  Normalization normalization{};
+  for (unsigned k = 0; k < kMeasures; ++k)
+    normalization.mean[k] = static_cast<float>(mean[k]),
+    normalization.scale[k] = static_cast<float>(scale[k]);
+  std::vector<Sale> sold;
+  for (size_t i = 0; i < days.size(); ++i)
+    sold.push_back({static_cast<std::int32_t>(days[i]), static_cast<float>(quantities[i]),
+                    static_cast<float>(prices[i]), 0, static_cast<std::uint32_t>(categories[i])});
+  const DeviceBuffer<Sale> d_sales(sold);
+  DeviceBuffer<float4> rows(sold.size() * kParts);
+  rows.poison();
+  const Permutation order(sold.size(), 9, 1);
+  LAUNCH(write_rows, full_grid(sold.size()), kBlock, 0, rows.data(), d_sales.data(), order,
+         normalization, sold.size());
+  const std::vector<float4> got = rows.to_host();
+  const float* floats = reinterpret_cast<const float*>(got.data());
+  REQUIRE_OK(compare(
+      sold.size() * kFeatures,
+      [&](size_t i) { return floats[i / kFeatures * 4 * kParts + i % kFeatures]; },
+      [&](size_t i) { return want[order(i / kFeatures) * kFeatures + i % kFeatures]; },
+      [&](size_t i) {
+        const double w = want[order(i / kFeatures) * kFeatures + i % kFeatures];
+        return row_bound(w, static_cast<unsigned>(i % kFeatures), normalization);
+      }));
+}
+
+TEST_CASE("the data set normalises, splits and encodes") {
+  const Sales sales = make_sales(1003);
+  const DataSet data(sales, 7);
+  REQUIRE(data.train() == 802);
+  REQUIRE(data.test() == 201);
+  REQUIRE(data.encoding().categories.size() == 16);
+  REQUIRE(std::is_sorted(data.encoding().categories.begin(), data.encoding().categories.end()));
+  REQUIRE(data.other_train() + data.other_test() == 0);
+
+  // Mean and deviation of the training split, in double.
+  const Normalization& normalization = data.encoding().normalization;
+  const Permutation order(sales.rows.size(), 7, kSplitStream);
+  for (unsigned which = 0; which < kMeasures; ++which) {
+    double sum = 0, squares = 0;
+    const auto value = [&](size_t i) {
+      return static_cast<double>(measure(sales.rows[order(i)], which));
+    };
+    for (size_t i = 0; i < data.train(); ++i) sum += value(i);
+    const double n = static_cast<double>(data.train()), mean = sum / n;
+    for (size_t i = 0; i < data.train(); ++i) squares += std::pow(value(i) - mean, 2);
+    const double scale = 1 / std::sqrt(squares / n);
+    // All values are positive; the variance is a mean of n squares, each off by 4 u and by what the
+    // mean was off, which is small beside the deviation here.
+    const double bound = losses::gamma(losses::mean_roundings(data.train()) + 4);
+    CHECK(std::fabs(static_cast<double>(normalization.mean[which]) - mean) <= bound * mean);
+    CHECK(std::fabs(static_cast<double>(normalization.scale[which]) - scale) <=
+          bound * scale * (1 + mean * scale));
+  }
+
+  // Every sale is in one of the splits, with the row of the reference.
+  std::vector<float4> rows((data.train() + data.test()) * kParts);
+  HIP_CHECK(hipMemcpy(rows.data(), data.train_rows(), rows.size() * sizeof(float4),
+                      hipMemcpyDeviceToHost));
+  std::set<size_t> seen;
+  for (size_t i = 0; i < 1003; ++i) {
+    Sale sale = sales.rows[order(i)];
+    seen.insert(order(i));
+    REQUIRE(data.totals()[i] == sale.total);
+    const auto& names = data.encoding().categories;
+    const auto column = std::find(names.begin(), names.end(), sales.categories[sale.category]);
+    sale.category = static_cast<std::uint32_t>(column - names.begin());
+    const std::vector<double> want = row_cpu(sale, normalization);
+    const float* got = reinterpret_cast<const float*>(rows.data() + i * kParts);
+    REQUIRE_OK(compare(
+        want.size(), [&](size_t k) { return got[k]; }, [&](size_t k) { return want[k]; },
+        [&](size_t k) { return row_bound(want[k], static_cast<unsigned>(k), normalization); }));
+  }
+  REQUIRE(seen.size() == 1003);
+}
+
+TEST_CASE("categories without a column are zeros, and counted") {
+  std::string text;
+  for (int i = 0; i < 200; ++i)  // 20 categories, the first of them sold most often
+    text += with_field(6, "category " + std::to_string(i % (1 + i % 20))) + "\n";
+  const Sales sales = sales::parse(text);
+  REQUIRE(sales.categories.size() > kCategories);
+  const DataSet data(sales, 2);
+  REQUIRE(data.encoding().categories.size() == kCategories);
+  REQUIRE(data.other_train() > 0);
+  // All measures are alike: nothing is divided by a deviation of 0.
+  for (unsigned which = 0; which < kMeasures; ++which)
+    REQUIRE(std::fabs(data.encoding().normalization.scale[which]) < 1e9f);
+
+  // A model's encoding on sales that it has never seen: every one of them is a test.
+  const Sales other = sales::parse(with_field(6, "new") + "\n" + with_field(6, "category 0"));
+  const DataSet unseen(other, 2, data.encoding(), other.rows.size());
+  REQUIRE(unseen.train() == 0);
+  REQUIRE(unseen.test() == 2);
+  REQUIRE(unseen.other_test() == 1);
+  std::vector<float4> rows(2 * kParts);
+  HIP_CHECK(hipMemcpy(rows.data(), unseen.test_rows(), rows.size() * sizeof(float4),
+                      hipMemcpyDeviceToHost));
+  double ones = 0;
+  for (size_t i = 0; i < 2; ++i)
+    for (size_t part = 0; part < kCategories / 4; ++part) {
+      const float4 four = rows[i * kParts + part];
+      ones += static_cast<double>(four.x + four.y + four.z + four.w);
+    }
+  REQUIRE(ones == 1);
+}
+
+// ---- Training ---------------------------------------------------------------------------------
+
+TEST_CASE("losses are NumPy's, for every version", "[numpy]") {
+  const auto values = [](const std::string& name) {
+    return read_npy(reference_path("train_sales_" + name + ".npy")).values;
+  };
+  const std::vector<double> x = values("x"), target = values("target");
+  std::vector<float> floats(target.size() * 4 * kParts);
+  for (size_t row = 0; row < target.size(); ++row) {
+    for (size_t k = 0; k < kFeatures; ++k)
+      floats[row * 4 * kParts + k] = static_cast<float>(x[row * kFeatures + k]);
+    floats[row * 4 * kParts + kFeatures] = static_cast<float>(target[row]);
+  }
+  std::vector<float4> rows(target.size() * kParts);
+  std::memcpy(static_cast<void*>(rows.data()), floats.data(), floats.size() * sizeof(float));
+  const DeviceBuffer<float4> d_rows(rows);
+
+  for (const Kind kind : {Kind::Sgd, Kind::Adam}) {
+    Settings settings;
+    settings.kind = kind, settings.batch = 64, settings.seed = 7;
+    settings.hyper.learning_rate = kind == Kind::Sgd ? 0.01f : 0.005f;
+    for (const auto& version : kVersions) {
+      if (!missing(version.needs).empty()) continue;
+      // ThreadSanitizer takes long for every launch; the other rules are in the next test case.
+      if (kind == Kind::Sgd && version.launch != run_operations) continue;
+      Training t(d_rows.data(), target.size(), settings);
+      const char* names[] = {"w1", "b1", "w2", "b2"};
+      for (size_t k = 0; k < 4; ++k) {
+        const std::vector<double> wide = values(names[k]);
+        const std::vector<float> start(wide.begin(), wide.end());
+        HIP_CHECK(hipMemcpy(t.model.tensors()[k].w, start.data(), start.size() * sizeof(float),
+                            hipMemcpyHostToDevice));
+      }
+      const std::vector<double> want = values(std::string(optimizers::name(kind)) + "_losses");
+      CAPTURE(version.name, optimizers::name(kind));
+      REQUIRE_OK(compare_losses(next_losses(t, version.launch, want.size()), want));
+    }
+  }
+}
+
+TEST_CASE("every version takes the reference's steps, at awkward batches, by every rule") {
+  constexpr size_t kRows = 1200;
+  const std::vector<float4> rows = random_rows(kRows);
+  const DeviceBuffer<float4> d_rows(rows);
+  for (const size_t batch : {1u, 31u, 32u, 33u, 100u, 577u, 1200u}) {
+    for (const Kind kind : optimizers::kKinds) {
+      if (kind != Kind::Adam && batch != 100) continue;
+      Settings settings;
+      settings.kind = kind, settings.batch = batch, settings.seed = 11;
+      settings.hyper.learning_rate = 0.01f;
+      const size_t steps = batch > 100 ? 3 : 8;  // an epoch of the last is one step
+      for (const auto& version : kVersions) {
+        if (!missing(version.needs).empty()) continue;
+        Training t(d_rows.data(), kRows, settings);
+        const std::vector<double> want =
+            train_cpu(parameters_of(t.model), rows, t.batches, settings, steps);
+        CAPTURE(version.name, batch, optimizers::name(kind));
+        REQUIRE_OK(compare_losses(next_losses(t, version.launch, steps), want));
+        REQUIRE(t.schedule.to_host()[0].step == steps);
+        REQUIRE(t.steps == steps);
+      }
+    }
+  }
+}
+
+TEST_CASE("what the checks above must catch") {
+  constexpr size_t kRows = 300;
+  const std::vector<float4> rows = random_rows(kRows);
+  const DeviceBuffer<float4> d_rows(rows);
+  Settings settings;
+  settings.batch = 100;
+  Training t(d_rows.data(), kRows, settings);
+  const std::vector<float> start = parameters_of(t.model);
+  const std::vector<float> got = next_losses(t, run_operations, 8);
+  const auto accepted = [&](const std::vector<float>& parameters, const Batches& batches,
+                            const Settings& wanted) {
+    return compare_losses(got, train_cpu(parameters, rows, batches, wanted, 8)).ok;
+  };
+  REQUIRE(accepted(start, t.batches, settings));
+  const auto with = [&](auto change) {
+    Settings changed = settings;
+    change(changed);
+    return changed;
+  };
+  // A rate one percent off, the optimizer next to it, a step number that stays where it is.
+  REQUIRE_FALSE(
+      accepted(start, t.batches, with([](Settings& s) { s.hyper.learning_rate *= 1.01f; })));
+  REQUIRE_FALSE(accepted(start, t.batches, with([](Settings& s) { s.kind = Kind::AdamW; })));
+  REQUIRE_FALSE(accepted(start, t.batches, with([](Settings& s) { s.kind = Kind::Sgd; })));
+  // The same batch again, a sample too few, a row too few.
+  REQUIRE_FALSE(accepted(start, {kRows, 100, settings.seed + 1}, settings));
+  REQUIRE_FALSE(accepted(start, {kRows, 99, settings.seed}, settings));
+  REQUIRE_FALSE(accepted(start, {kRows - 1, 100, settings.seed}, settings));
+  // One weight of 833 off by a thousandth.
+  std::vector<float> changed = start;
+  changed[17] += 1e-3f;
+  REQUIRE_FALSE(accepted(changed, t.batches, settings));
+}
+
+TEST_CASE("an epoch takes every row once, and each epoch in another order") {
+  const Batches batches{1000, 30, 5};
+  std::set<size_t> rows;
+  for (size_t step = 0; step < batches.steps(); ++step)
+    for (size_t sample = 0; sample < batches.batch; ++sample)
+      rows.insert(batches.row(step, sample));
+  REQUIRE(rows.size() == 990);  // ten do not fill a batch
+  REQUIRE(*rows.rbegin() < 1000);
+  size_t same = 0;
+  for (size_t sample = 0; sample < 30; ++sample)
+    same += batches.row(0, sample) == batches.row(batches.steps(), sample);
+  REQUIRE(same < 5);
+}
+
+TEST_CASE("the model learns what discounts do") {
+  const DataSet data(make_sales(6000), 1);
+  Settings settings;
+  settings.batch = 128, settings.hyper.learning_rate = 0.01f;
+  const double of_mean = error_of_mean(data), of_median = error_of_median(data);
+  REQUIRE(of_median < of_mean);  // as for every distribution
+  const auto train = [&](Launch launch) {
+    Training t(data.train_rows(), data.train(), settings);
+    for (int epoch = 0; epoch < 6; ++epoch) launch(t, t.batches.steps());
+    return error_of(predict(t.model, data.test_rows(), data.test()), data);
+  };
+  for (const Launch launch : {run_operations, run_persistent}) {
+    const double of_model = train(launch);
+    CAPTURE(of_model, of_mean);
+    REQUIRE(of_model < 0.25 * of_mean);
+  }
+}
+
+TEST_CASE("batches that cannot be are refused") {
+  const DeviceBuffer<float4> rows(random_rows(10));
+  Settings settings;
+  for (const size_t batch : {0u, 11u}) {
+    settings.batch = batch;
+    REQUIRE_THROWS_AS(Training(rows.data(), 10, settings), std::invalid_argument);
+  }
+}
+
+// ---- Checkpoints ------------------------------------------------------------------------------
+
+TEST_CASE("a resumed training has the bits of one that was not stopped") {
+  const DataSet data(make_sales(700), 4);
+  Settings settings;
+  settings.batch = 150;  // three batches, and a rest
+  const TemporaryFile file("train_sales_test.safetensors.");
+  for (const auto& version : kVersions) {
+    if (!missing(version.needs).empty()) continue;
+    CAPTURE(version.name);
+    Training whole(data.train_rows(), data.train(), settings);
+    version.launch(whole, 4 * whole.batches.steps());
+    Training first(data.train_rows(), data.train(), settings);
+    version.launch(first, 2 * first.batches.steps());
+    first.save(file.path, data.encoding(), "these sales");
+    Training second(data.train_rows(), data.train(), settings);
+    version.launch(second, 1);  // whatever it has done before
+    second.resume(file.path, "these sales");
+    REQUIRE(second.steps == first.steps);
+    version.launch(second, 2 * second.batches.steps());
+    HIP_CHECK(hipDeviceSynchronize());
+    REQUIRE(parameters_of(second.model) == parameters_of(whole.model));
+    REQUIRE(second.schedule.to_host()[0].step == whole.schedule.to_host()[0].step);
+    REQUIRE(second.curve.to_host() == whole.curve.to_host());
+  }
+}
+
+TEST_CASE("a checkpoint holds what new sales need, and another training's is refused") {
+  const DataSet data(make_sales(400), 4);
+  Settings settings;
+  settings.batch = 100;
+  Training t(data.train_rows(), data.train(), settings);
+  run_fused(t, 5);
+  const TemporaryFile file("train_sales_test.checkpoint.");
+  t.save(file.path, data.encoding(), "these sales");
+
+  const Checkpoint checkpoint = read_checkpoint(file.path);
+  REQUIRE(checkpoint.state.steps == 5);
+  REQUIRE(checkpoint.encoding.categories == data.encoding().categories);
+  for (unsigned which = 0; which < kMeasures; ++which) {
+    const Normalization& got = checkpoint.encoding.normalization;
+    REQUIRE(got.mean[which] == data.encoding().normalization.mean[which]);
+    REQUIRE(got.scale[which] == data.encoding().normalization.scale[which]);
+  }
+  // The saved model on the same test split.
+  Sequential model = make_model();
+  sequential::load(file.path, model);
+  const DataSet again(make_sales(400), 4, checkpoint.encoding, data.test());
+  REQUIRE(predict(model, again.test_rows(), again.test()) ==
+          predict(t.model, data.test_rows(), data.test()));
+
+  const auto refused = [&](Settings wanted, const std::string& source) -> std::string {
+    Training other(data.train_rows(), data.train(), wanted);
+    const std::vector<float> before = parameters_of(other.model);
+    try {
+      other.resume(file.path, source);
+    } catch (const std::runtime_error& error) {
+      REQUIRE(parameters_of(other.model) == before);
+      REQUIRE(other.steps == 0);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refused(settings, "these sales").empty());
+  CHECK(contains_text(refused(settings, "others"), "sales these sales, not others"));
+  Settings other = settings;
+  other.seed = 9;
+  CHECK(contains_text(refused(other, "these sales"), "seed 1, not 9"));
+  other = settings, other.batch = 99;
+  CHECK(contains_text(refused(other, "these sales"), "batch 100, not 99"));
+  other = settings, other.kind = Kind::Sgd;
+  CHECK(contains_text(refused(other, "these sales"), "optimizer adam, not sgd"));
+
+  sequential::save(file.path, t.model);  // parameters alone, as from elsewhere
+  REQUIRE_THROWS_AS(read_checkpoint(file.path), std::runtime_error);
+  auto texts = texts_of(data.encoding());
+  texts["scale"] = "1 2 x";
+  REQUIRE_THROWS_AS(encoding_of(texts), std::invalid_argument);
+  texts["scale"] = "1 2 nan 3";
+  REQUIRE_THROWS_AS(encoding_of(texts), std::invalid_argument);
+}
