@@ -39,6 +39,55 @@ def wide(*arrays):
     return tuple(array.astype(np.float64) for array in arrays)
 
 
+def philox(counter, key):
+    """Philox4x32-10 of four arrays of 32-bit words (held in uint64), as common/random.h has it."""
+    counter, key = list(counter), list(key)
+    for _ in range(10):
+        p0, p1 = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        counter = [p1 >> 32 ^ counter[1] ^ key[0], p1 & 0xFFFFFFFF,
+                   p0 >> 32 ^ counter[3] ^ key[1], p0 & 0xFFFFFFFF]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return counter
+
+
+def philox_words(quads, seed, stream, purpose):
+    """The four words of each quad of sequence `stream`: an array (quads, 4) of uint64."""
+    quads = np.asarray(quads, dtype=np.uint64)
+    counter = [quads & np.uint64(0xFFFFFFFF), quads >> np.uint64(32),
+               np.full_like(quads, stream), np.full_like(quads, purpose)]
+    key = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
+    return np.stack(philox(counter, key), axis=-1)
+
+
+def uniform(seed, stream, n):
+    """random_numbers::uniform(seed, stream, i) for i < n: float32 in [-1, 1)."""
+    words = philox_words(np.arange((n + 3) // 4), seed, stream, 0).reshape(-1)[:n]
+    return (words >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)
+
+
+def permute(i, n, seed, stream):
+    """random_numbers::permute for each element of i: a bijection of [0, n)."""
+    half = 1
+    while half < 31 and 1 << 2 * half < n:
+        half += 1
+    keys = philox_words(np.arange(2), seed, stream, 1).reshape(-1)
+
+    def mix(x):
+        x = (x ^ x >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+        x = (x ^ x >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+        return x ^ x >> 16
+
+    i = np.array(i, dtype=np.uint64)
+    outside = np.ones(i.shape, dtype=bool)
+    while outside.any():
+        left, right = i[outside] >> half, i[outside] & ((1 << half) - 1)
+        for key in keys:
+            left, right = right, left ^ mix(right ^ key) >> 32 - half
+        i[outside] = left << half | right
+        outside = i >= n
+    return i
+
+
 def vector_add():
     generator = np.random.default_rng(11)
     a, b = random(generator), random(generator)
@@ -277,8 +326,280 @@ def dense_backward():
             "grad_bias": wide_grad_y.sum(axis=0), "grad_x": wide_grad_y @ wide_w}
 
 
-STEPS = (vector_add, axpy, dot, activations, transpose, gemv, gemm, gemm_mixed, matrix_activations,
-         softmax, losses, dense, mlp_forward, dense_backward, optimizers)
+def activation_backward():
+    generator = np.random.default_rng(52)
+    rows, cols = 67, 36
+    x, grad_y = random(generator, (rows, cols)), random(generator, (rows, cols))
+    labels = generator.integers(0, cols, size=rows)
+    wide_x, wide_grad_y = wide(x, grad_y)
+    arrays = {"x": x, "grad_y": grad_y, "labels": labels.astype(np.float64)}
+    for name, function in ACTIVATIONS.items():
+        grad_x = function(wide_x)[1] * wide_grad_y
+        arrays |= {f"{name}_grad_x": grad_x, f"{name}_grad_bias": grad_x.sum(axis=0)}
+    # The Jacobian of each row, as it is written, and the loss's gradient by p through it.
+    exponentials = np.exp(wide_x - wide_x.max(axis=1, keepdims=True))
+    p = (exponentials / exponentials.sum(axis=1, keepdims=True)).astype(np.float32)
+    wide_p, = wide(p)
+    jacobian = wide_p[:, :, None] * (np.eye(cols) - wide_p[:, None, :])
+    grad_p = np.where(np.arange(cols) == labels[:, None], -1 / (rows * wide_p), 0.0)
+    return arrays | {"p": p, "softmax": np.einsum("rjk,rk->rj", jacobian, wide_grad_y),
+                     "cross_entropy": np.einsum("rjk,rk->rj", jacobian, grad_p)}
+
+
+def gradient_check():
+    """Loss and gradients of a network w2 tanh(w1 x + b1) + b2 with cross-entropy."""
+    generator = np.random.default_rng(53)
+    batch, inputs, hidden, outputs = 7, 5, 6, 4
+    x, w1, b1 = (random(generator, size) for size in ((batch, inputs), (hidden, inputs), hidden))
+    w2, b2 = random(generator, (outputs, hidden)), random(generator, outputs)
+    labels = generator.integers(0, outputs, size=batch)
+    wide_x, wide_w1, wide_b1, wide_w2, wide_b2 = wide(x, w1, b1, w2, b2)
+    h = np.tanh(wide_x @ wide_w1.T + wide_b1)
+    logits = h @ wide_w2.T + wide_b2
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    one_hot = np.arange(outputs) == labels[:, None]
+    grad_logits = (p - one_hot) / batch
+    grad_sums = grad_logits @ wide_w2 * (1 - h**2)
+    return {"x": x, "w1": w1, "b1": b1, "w2": w2, "b2": b2, "labels": labels.astype(np.float64),
+            "loss": -np.log(p[one_hot]).mean(),
+            "grad_x": grad_sums @ wide_w1, "grad_w1": grad_sums.T @ wide_x,
+            "grad_b1": grad_sums.sum(axis=0), "grad_w2": grad_logits.T @ h,
+            "grad_b2": grad_logits.sum(axis=0)}
+
+
+def cross_entropy(logits, labels):
+    """The mean loss over the rows, and its gradient."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    one_hot = np.arange(logits.shape[1]) == labels[:, None]
+    return -(log_p * one_hot).sum() / len(labels), (np.exp(log_p) - one_hot) / len(labels)
+
+
+def sequential():
+    """Linear(5, 7), ReLU, Linear(7, 3): the numbers it begins with, one step, twenty steps."""
+    generator = np.random.default_rng(55)
+    seed, batch, inputs, hidden, outputs = 2**40 + 7, 37, 5, 7, 3
+    x, labels = random(generator, (batch, inputs)), generator.integers(0, outputs, size=batch)
+    grad_y = random(generator, (batch, outputs))
+    # Parameter k draws from sequence k. Its bound is a float, and the product is rounded once.
+    he, xavier = np.float32(math.sqrt(6 / inputs)), np.float32(math.sqrt(6 / (hidden + outputs)))
+    w1 = (uniform(seed, 0, hidden * inputs) * he).reshape(hidden, inputs)
+    w2 = (uniform(seed, 2, outputs * hidden) * xavier).reshape(outputs, hidden)
+    biases = np.zeros(hidden, np.float32), np.zeros(outputs, np.float32)
+    wide_x, = wide(x)
+
+    def forward(parameters):
+        w1, bias1, w2, bias2 = parameters
+        h = np.maximum(wide_x @ w1.T + bias1, 0)
+        return h, h @ w2.T + bias2
+
+    def backward(parameters, h, grad_y):
+        grad_h = np.where(h > 0, grad_y @ parameters[2], 0)
+        return [grad_h.T @ wide_x, grad_h.sum(axis=0), grad_y.T @ h, grad_y.sum(axis=0)]
+
+    begin = wide(w1, biases[0], w2, biases[1])
+    h, y = forward(begin)
+    arrays = {"x": x, "labels": labels.astype(np.float64), "grad_y": grad_y, "y": y,
+              "w1": w1, "w2": w2}
+    names = ("0.weight", "0.bias", "2.weight", "2.bias")
+    arrays |= {f"grad_{name}": grad
+               for name, grad in zip(names, backward(begin, h, grad_y.astype(np.float64)))}
+
+    for name in ("sgd", "adam"):
+        rate, beta1, beta2, epsilon = (
+            np.float64(np.float32(value)) for value in (0.1 if name == "sgd" else 0.01, 0.9, 0.999, 1e-8))
+        parameters, losses = [p.copy() for p in begin], []
+        means, squares = ([np.zeros_like(p) for p in begin] for _ in range(2))
+        for t in range(1, 21):
+            h, y = forward(parameters)
+            loss, grad = cross_entropy(y, labels)
+            losses.append(loss)
+            for p, m, v, g in zip(parameters, means, squares, backward(parameters, h, grad)):
+                if name == "sgd":
+                    p -= rate * g
+                    continue
+                m += (1 - beta1) * (g - m)
+                v += (1 - beta2) * (g**2 - v)
+                p -= rate * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + epsilon)
+        arrays |= {f"{name}_loss": np.array(losses)}
+        arrays |= {f"{name}_{array}": p for array, p in zip(names, parameters)}
+    return arrays
+
+
+def train_toy():
+    """The data sets, made as train_toy.h makes them, and the losses of the first 20 steps."""
+    seed, steps = 7, 20
+    angles = 2 * math.pi
+
+    def points(x, labels):
+        return (np.round(np.stack(x, axis=1) * 4096) / 4096).astype(np.float32), labels
+
+    i = np.arange(256)
+    numbers = (1 - uniform(seed, 100, 512).astype(np.float64)) / 2
+    radius, angle = 0.4 * np.sqrt(-2 * np.log(numbers[::2])), angles * numbers[1::2]
+    side = np.where(i % 2 == 1, 1.0, -1.0)
+    blobs = points([side + radius * np.cos(angle), side / 2 + radius * np.sin(angle)], i % 2)
+
+    i = np.arange(192)
+    along = (i // 3 + 0.5) / 64
+    angle = angles * (i % 3 / 3 + 0.75 * along) + 0.2 * uniform(seed, 101, 192).astype(np.float64)
+    radius = 0.1 + 0.9 * along
+    spiral = points([radius * np.cos(angle), radius * np.sin(angle)], i % 3)
+
+    xor = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32), np.array([0, 1, 1, 0])
+
+    arrays = {}
+    for name, (x, labels), widths in (("xor", xor, (2, 8, 2)), ("blobs", blobs, (2, 8, 2)),
+                                      ("spiral", spiral, (2, 16, 16, 3))):
+        arrays |= {f"{name}_x": x, f"{name}_labels": labels.astype(np.float64)}
+        for optimizer, rate in (("momentum", np.float64(np.float32(0.2))),
+                                ("adam", np.float64(np.float32(0.01)))):
+            parameters = []
+            for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+                bound = np.float32(math.sqrt(6 / (inputs + outputs)))
+                w = uniform(seed, 2 * layer, inputs * outputs) * bound
+                parameters += [w.astype(np.float64).reshape(outputs, inputs), np.zeros(outputs)]
+            means, squares = ([np.zeros_like(p) for p in parameters] for _ in range(2))
+            losses = []
+            for t in range(1, steps + 1):
+                values = [x.astype(np.float64)]
+                for k in range(0, len(parameters), 2):
+                    sums = values[-1] @ parameters[k].T + parameters[k + 1]
+                    values.append(np.tanh(sums) if k + 2 < len(parameters) else sums)
+                loss, grad = cross_entropy(values[-1], labels)
+                losses.append(loss)
+                gradients = [None] * len(parameters)
+                for k in reversed(range(0, len(parameters), 2)):
+                    before = values[k // 2]
+                    gradients[k], gradients[k + 1] = grad.T @ before, grad.sum(axis=0)
+                    grad = grad @ parameters[k] * (1 - before**2)
+                for p, m, v, g in zip(parameters, means, squares, gradients):
+                    if optimizer == "momentum":
+                        m[:] = np.float64(np.float32(0.9)) * m + g
+                        p -= rate * m
+                        continue
+                    beta1, beta2 = np.float64(np.float32(0.9)), np.float64(np.float32(0.999))
+                    m += (1 - beta1) * (g - m)
+                    v += (1 - beta2) * (g**2 - v)
+                    p -= rate * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + 1e-8)
+            arrays[f"{name}_{optimizer}_losses"] = np.array(losses)
+    return arrays
+
+
+def sales_network(x, target, w1, b1, w2, b2):
+    """The loss of Linear(24, 32), ReLU, Linear(32, 1) and its gradients, in the order of the
+    arguments."""
+    sums = x @ w1.T + b1
+    hidden = np.maximum(sums, 0)
+    error = hidden @ w2 + b2 - target
+    grad_y = 2 * error / len(x)
+    grad_sums = np.where(sums > 0, grad_y[:, None] * w2, 0)
+    return np.mean(error**2), (grad_sums.T @ x, grad_sums.sum(axis=0), hidden.T @ grad_y,
+                               grad_y.sum())
+
+
+def train_sales():
+    """Sales as features, and the losses of 20 steps of training with SGD and with Adam."""
+    generator = np.random.default_rng(57)
+    sales, categories = 977, 17  # the last category has no column
+    first, last = np.datetime64("0001-01-01"), np.datetime64("9999-12-31")
+    days = generator.integers((first - np.datetime64("1970-01-01")).astype(int),
+                              (last - np.datetime64("1970-01-01")).astype(int), sales)
+    days[::2] = generator.integers(18000, 21000, len(days[::2]))
+    days[:8] = [(np.datetime64(date) - np.datetime64("1970-01-01")).astype(int) for date in
+                ("0001-01-01", "1900-02-28", "1900-03-01", "2000-02-29", "2024-02-29", "2024-12-31",
+                 "2023-12-31", "2024-01-01")]
+    category = generator.integers(0, categories, sales)
+    quantity = generator.integers(1, 25, sales).astype(np.float32)
+    price = np.exp(generator.normal(3, 1, sales)).astype(np.float32)
+    mean, scale = np.float32([4, 3, 90, 75]), np.float32([0.25, 1, 0.01, 0.0125])
+
+    dates = days.astype("datetime64[D]")
+    years = dates.astype("datetime64[Y]")
+    length = ((years + 1).astype("datetime64[D]") - years.astype("datetime64[D]")).astype(int)
+    angle = 2 * np.pi * (dates - years.astype("datetime64[D]")).astype(int) / length
+    measures = np.stack([wide(quantity)[0], np.log1p(wide(price)[0]),
+                         wide(quantity)[0] * wide(price)[0]], axis=1)
+    features = np.column_stack([
+        category[:, None] == np.arange(16), np.sin(angle), np.cos(angle), np.sin(2 * angle),
+        np.cos(2 * angle), ~np.is_busday(dates), (measures - wide(mean)[0][:3]) * wide(scale)[0][:3]])
+
+    rows, inputs, hidden, batch, seed, steps = 301, 24, 32, 64, 7, 20
+    x, target = random(generator, (rows, inputs)), random(generator, rows)
+    start = [random(generator, (hidden, inputs)) / 4, random(generator, hidden) / 4,
+             random(generator, hidden) / 4, random(generator, 1) / 4]
+    arrays = {"days": days, "category": category, "quantity": quantity, "price": price,
+              "mean": mean, "scale": scale, "features": features, "x": x, "target": target,
+              "w1": start[0], "b1": start[1], "w2": start[2], "b2": start[3]}
+    wide_x, wide_target = wide(x, target)
+    for name, rate in (("sgd", 0.01), ("adam", 0.005)):
+        weights = list(wide(*start))
+        states = [(np.zeros_like(w), np.zeros_like(w)) for w in weights]
+        curve = []
+        for step in range(steps):
+            epoch, place = divmod(step, rows // batch)
+            chosen = permute(np.arange(place * batch, (place + 1) * batch), rows, seed, epoch)
+            loss, gradients = sales_network(wide_x[chosen], wide_target[chosen], *weights)
+            curve.append(loss)
+            for k, gradient in enumerate(gradients):
+                if name == "sgd":
+                    weights[k] = weights[k] - rate * gradient
+                    continue
+                m = 0.9 * states[k][0] + 0.1 * gradient
+                v = 0.999 * states[k][1] + 0.001 * gradient**2
+                states[k] = m, v
+                m, v = m / (1 - 0.9**(step + 1)), v / (1 - 0.999**(step + 1))
+                weights[k] = weights[k] - rate * m / (np.sqrt(v) + 1e-8)
+        arrays[f"{name}_losses"] = np.array(curve)
+    return arrays
+
+
+def train_mnist():
+    """784-8-10 with ReLU and Adam: the losses of 20 steps, five epochs of four batches."""
+    generator = np.random.default_rng(58)
+    seed, images, batch, pixels, hidden, classes = 2**33 + 5, 90, 20, 784, 8, 10
+    x = generator.integers(0, 256, size=(images, pixels), dtype=np.uint8)
+    x[generator.random(size=x.shape) < 0.7] = 0  # most of a digit's image is paper
+    labels = generator.integers(0, classes, size=images, dtype=np.uint8)
+    he, xavier = np.float32(math.sqrt(6 / pixels)), np.float32(math.sqrt(6 / (hidden + classes)))
+    tensors = list(wide((uniform(seed, 0, hidden * pixels) * he).reshape(hidden, pixels),
+                        np.zeros(hidden, np.float32),
+                        (uniform(seed, 2, classes * hidden) * xavier).reshape(classes, hidden),
+                        np.zeros(classes, np.float32)))
+    moments = [[np.zeros_like(tensor), np.zeros_like(tensor)] for tensor in tensors]
+    rate, beta1, beta2, epsilon = (float(np.float32(value)) for value in (1e-3, 0.9, 0.999, 1e-8))
+    losses, steps_per_epoch = [], images // batch
+    for step in range(20):
+        place = np.arange(batch) + step % steps_per_epoch * batch
+        rows = permute(place, images, seed, step // steps_per_epoch).astype(np.int64)
+        w1, b1, w2, b2 = tensors
+        batch_x = x[rows] / 255.0
+        sums = batch_x @ w1.T + b1
+        h = np.maximum(sums, 0.0)
+        loss, grad_logits = cross_entropy(h @ w2.T + b2, labels[rows])
+        losses.append(loss)
+        grad_sums = (grad_logits @ w2) * (sums > 0)
+        grads = [grad_sums.T @ batch_x, grad_sums.sum(axis=0), grad_logits.T @ h,
+                 grad_logits.sum(axis=0)]
+        for tensor, (m, v), grad in zip(tensors, moments, grads):
+            m += (1 - beta1) * (grad - m)
+            v += (1 - beta2) * (grad**2 - v)
+            m_hat, v_hat = m / (1 - beta1**(step + 1)), v / (1 - beta2**(step + 1))
+            tensor -= rate * m_hat / (np.sqrt(v_hat) + epsilon)
+    return {"pixels": x, "labels": labels, "losses": np.array(losses)}
+
+
+def random_numbers():
+    """The generator of common/random.h, as it is above."""
+    return {"uniform": uniform(2**40 + 7, 3, SIZE),
+            "permutation": permute(np.arange(SIZE), SIZE, 2**40 + 7, 5).astype(np.int64)}
+
+
+STEPS = (random_numbers, vector_add, axpy, dot, activations, transpose, gemv, gemm, gemm_mixed,
+         matrix_activations, softmax, losses, dense, mlp_forward, dense_backward,
+         activation_backward, gradient_check, optimizers, sequential, train_toy, train_sales,
+         train_mnist)
 
 
 def save(path, array):
