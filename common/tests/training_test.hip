@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,13 +63,12 @@ static __global__ void square_roots(float* values, unsigned rounds) {
 class Terminal {
  public:
   explicit Terminal(unsigned short columns = 80) : master_(posix_openpt(O_RDWR | O_NOCTTY)) {
-    REQUIRE(master_ >= 0);
-    REQUIRE(grantpt(master_) == 0);
-    REQUIRE(unlockpt(master_) == 0);
+    // Not with REQUIRE: nvcc 13 never ends where a class has one, with g++ 13 and Catch2 3.4.
+    if (master_ >= 0 && grantpt(master_) == 0 && unlockpt(master_) == 0)
+      file_ = std::fopen(ptsname(master_), "r+");
+    if (file_ == nullptr) throw std::runtime_error("this machine lends no pseudo-terminal");
     winsize size = {};
     size.ws_row = 24, size.ws_col = columns;
-    file_ = std::fopen(ptsname(master_), "r+");
-    REQUIRE(file_ != nullptr);
     ioctl(master_, TIOCSWINSZ, &size);
   }
   ~Terminal() {
@@ -90,7 +90,7 @@ class Terminal {
 
  private:
   int master_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
 };
 
 // A file that is no terminal.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -71,7 +72,8 @@ struct Problem {
   Comparison check(dense::Launch launch, const std::vector<double>& want,
                    const std::vector<double>& error) {
     const std::vector<float> got = run(launch);
-    REQUIRE(got.size() == want.size());
+    // Not with REQUIRE: nvcc 13 never ends where a class has one, with g++ 13 and Catch2 3.4.
+    if (got.size() != want.size()) throw std::logic_error("y and its reference differ in size");
     Comparison result = compare(
         got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
         [&](size_t i) { return error[i]; });
