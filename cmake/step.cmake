@@ -44,7 +44,7 @@ endfunction()
 # A Catch2 program of one .hip file, and its ctest entries. Without NumPy the cases tagged [numpy]
 # are left out. To ThreadSanitizer every GPU thread is a thread, which takes it about 10 ms a block: of
 # the steps only those cases are run there that launch every version at a small size, which are again
-# the ones tagged [numpy].
+# the ones tagged [numpy]. The target `course_tests` builds what ctest runs of these, and no program.
 function(add_gpu_catch_test name source folder label)
   add_gpu_executable(${name} "${source}" "${folder}")
   target_link_libraries(${name} PRIVATE course_testing)
@@ -60,6 +60,10 @@ function(add_gpu_catch_test name source folder label)
     set(cases "[numpy]")
   endif()
   add_gpu_test(${name} ${label} COMMAND ${name} ${cases} REFERENCES)
+  if(NOT TARGET course_tests)
+    add_custom_target(course_tests)
+  endif()
+  add_dependencies(course_tests ${name})
 endfunction()
 
 # Each header must compile alone, so that a learner can include it without knowing what it needs. The
