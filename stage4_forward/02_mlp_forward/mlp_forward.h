@@ -129,8 +129,7 @@ __device__ inline void for_each_sum(const Layer& layer, const float* x, Store&& 
 // Fixes : fused_layers sends h to memory, and has a second launch read it that waits for the last
 //         block of the first.
 // Idea  : a sample needs no other one's hidden values: a block takes its samples through both
-// layers
-//         and keeps them in shared memory.
+//         layers and keeps them in shared memory.
 // Thread: a wave owns kUnits units of a layer at a time, for all samples of its block.
 // Costs : every block reads all weights, out of the L2 cache; 2 barriers; kSamples (in + hidden)
 //         floats of shared memory.

@@ -714,14 +714,11 @@ __device__ inline void for_each_step(const Span& span, const Arrays& arrays, Ste
 
 // w, m, v after one step    x (points, inputs), all points in one block; see Network.
 // Fixes : a graph's kernels take longer to begin and to end than to work, and hand everything to
-// the
-//         next one through global memory.
+//         the next one through global memory.
 // Idea  : one block does it all. What all threads need is in shared memory, a barrier where a
-// kernel
-//         would end; gradient and state are in the registers of the thread that owns the parameter.
-// Thread: t owns parameter t; of each product the points t, t + blockDim.x, ... of (points,
-// groups). Costs : one multiprocessor works; 2 layers + 2 barriers; reads and writes the parameters
-// once.
+//         kernel would end; gradient and state are in the registers of the parameter's thread.
+// Thread: t owns parameter t; of each product the points t, t + blockDim.x, ... of its items.
+// Costs : one multiprocessor works; 2 layers + 2 barriers; reads and writes the parameters once.
 template <class Rule>
 static __global__ void GPU_LAUNCH_BOUNDS(kMaxThreads, 1)
     step_in_one_kernel(Network n, Arrays arrays, Span span) {
