@@ -728,6 +728,15 @@ struct TrainingState {
   std::map<std::string, std::string> more;        // what else the program wants to find again
 };
 
+// Throws std::runtime_error where what a checkpoint says of its training is not what the training
+// that shall go on from it wants. `has` is empty where the checkpoint does not say.
+inline void require_same(const std::string& path, const char* what, const std::string& has,
+                         const std::string& wants) {
+  if (has != wants)
+    throw std::runtime_error(path + " is of a training with " + what + " " +
+                             (has.empty() ? "unknown" : has) + ", not " + wants);
+}
+
 // m and v of a parameter, in a file.
 inline std::string name_of_m(const NamedTensor& tensor) { return "optimizer.m." + tensor.name; }
 inline std::string name_of_v(const NamedTensor& tensor) { return "optimizer.v." + tensor.name; }

@@ -843,19 +843,16 @@ inline void Training::save(const std::string& path, const Encoding& encoding,
 
 inline void Training::resume(const std::string& path, const std::string& source) {
   const Checkpoint found = read_checkpoint(path);
-  const auto expect = [&](const char* what, const std::string& has, const std::string& wants) {
-    if (has != wants)
-      throw std::runtime_error(path + " is of a training with " + what + " " + has + ", not " +
-                               wants);
-  };
   const auto more = [&](const char* key) {
     const auto text = found.state.more.find(key);
-    return text == found.state.more.end() ? "unknown" : text->second;
+    return text == found.state.more.end() ? "" : text->second;
   };
-  expect("optimizer", found.state.optimizer, optimizers::name(settings.kind));
-  expect("seed", std::to_string(found.state.seed), std::to_string(settings.seed));
-  expect("batch", more("batch"), std::to_string(settings.batch));
-  expect("sales", more("source"), source);
+  sequential::require_same(path, "optimizer", found.state.optimizer,
+                           optimizers::name(settings.kind));
+  sequential::require_same(path, "seed", std::to_string(found.state.seed),
+                           std::to_string(settings.seed));
+  sequential::require_same(path, "batch", more("batch"), std::to_string(settings.batch));
+  sequential::require_same(path, "sales", more("source"), source);
   begin(sequential::load(path, model).steps);
 }
 

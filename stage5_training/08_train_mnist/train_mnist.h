@@ -269,15 +269,11 @@ inline void Training::resume(const std::string& path) {
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + " holds no training that could go on: " + error.what());
   }
-  const auto expect = [&](const char* what, const std::string& has, const std::string& wants) {
-    if (has != wants)
-      throw std::runtime_error(path + " is of a training with " + what + " " +
-                               (has.empty() ? "unknown" : has) + ", not " + wants);
-  };
-  expect("optimizer", found.optimizer, optimizers::name(settings.optimizer));
-  expect("seed", std::to_string(found.seed), std::to_string(settings.seed));
-  expect("batch", found.more["batch"], std::to_string(settings.batch));
-  expect("images", found.more["images"], std::to_string(samples.count));
+  sequential::require_same(path, "optimizer", found.optimizer,
+                           optimizers::name(settings.optimizer));
+  sequential::require_same(path, "seed", std::to_string(found.seed), std::to_string(settings.seed));
+  sequential::require_same(path, "batch", found.more["batch"], std::to_string(settings.batch));
+  sequential::require_same(path, "images", found.more["images"], std::to_string(samples.count));
   begin(sequential::load(path, model).steps);
 }
 
