@@ -6,7 +6,19 @@ function(add_gpu_executable name source folder)
   set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
   add_executable(${name} "${source}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
-  target_link_libraries(${name} PRIVATE gpu course_warnings)
+  get_property(instances GLOBAL PROPERTY COURSE_INSTANCES)
+  target_link_libraries(${name} PRIVATE ${instances} gpu course_warnings)
+endfunction()
+
+# What a step's header declares `extern template`, compiled once: a library that this step and all
+# later ones link. Every other file that includes the header is spared its kernels, of which nvcc and
+# clang compile all that are named, needed or not.
+function(add_instances name source)
+  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
+  add_library(${name} STATIC "${source}")
+  get_property(earlier GLOBAL PROPERTY COURSE_INSTANCES)
+  target_link_libraries(${name} PRIVATE ${earlier} gpu course_warnings)
+  set_property(GLOBAL PROPERTY COURSE_INSTANCES ${name} ${earlier})
 endfunction()
 
 # Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
@@ -96,6 +108,9 @@ function(add_step path)
   set(name ${CMAKE_MATCH_3})
   set(folder "${CMAKE_SOURCE_DIR}/${path}")
 
+  if(EXISTS "${folder}/${name}_instances.hip")
+    add_instances(${name}_instances "${folder}/${name}_instances.hip")
+  endif()
   add_gpu_executable(${name} "${folder}/${name}.hip" ${stage})
   if(NOT COURSE_SANITIZE STREQUAL thread)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)

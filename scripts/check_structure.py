@@ -4,8 +4,9 @@
     scripts/check_structure.py [--build build/cpu]
 
 - A step is four files of its own name: NAME.h, NAME.hip, NAME_test.hip, README.md. Beside them only
-  NAME_HARDWARE.h, for versions that need one vendor's instructions, and headers that NAME.h includes:
-  what is not the step's lesson, such as the reader of a data set.
+  NAME_HARDWARE.h, for versions that need one vendor's instructions, NAME_instances.hip, for what NAME.h
+  declares `extern template`, exercise.toml, and headers that NAME.h includes: what is not the step's
+  lesson, such as the reader of a data set.
 - Every step is built (CMakeLists.txt) and has its row in README.md's roadmap.
 - Every header is compiled alone (looked up in the build folder, where one is given).
 - Arrows go only down: a step includes headers of common/, of earlier stages and of its own.
@@ -26,7 +27,7 @@ STEP_FOLDER = re.compile(r"stage(\d+)_\w+/(\d\d)_(\w+)")
 HARDWARE = r"(sm\d+|cdna|rdna|gfx\w+)"
 
 # Where the differences between the vendors live.
-BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|blas\.cpp$)|_{HARDWARE}\.h$")
+BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$")
 TESTS = re.compile(r"_test\.hip$")
 
 WAVE_SIZE = {
@@ -93,7 +94,8 @@ class Checker:
             contract = self.read(f"{step}/{name}.h") if f"{name}.h" in here else ""
             for extra in sorted(here - wanted):
                 is_part = extra.endswith(".h") and f'#include "{step}/{extra}"' in contract
-                if not is_part and not re.fullmatch(rf"{name}_{HARDWARE}\.h", extra):
+                is_known = rf"{name}_({HARDWARE}\.h|instances\.hip)|exercise\.toml"
+                if not is_part and not re.fullmatch(is_known, extra):
                     self.find(step, f"{extra} is not one of a step's four files")
             if not re.search(rf"^\s*{re.escape(step)}\s*\)?\s*$", cmake, re.MULTILINE):
                 self.find("CMakeLists.txt", f"{step} is not in the list of steps")

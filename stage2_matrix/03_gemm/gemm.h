@@ -646,8 +646,7 @@ void with_constants(const Product& p, Layouts<kLayouts...>, Run&& run) {
 }
 
 template <class Shape, class Places, class Layouts, class Epilogue>
-inline void launch_vectorized(const Product& product, const Epilogue& epilogue,
-                              hipStream_t stream) {
+void launch_vectorized(const Product& product, const Epilogue& epilogue, hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
     with_constants(p, Layouts{}, [&](auto along_a, auto along_b, auto aligned) {
       LAUNCH_ON(stream, (gemm_vectorized<Shape, Places, along_a(), along_b(), aligned(), Epilogue>),
@@ -656,6 +655,9 @@ inline void launch_vectorized(const Product& product, const Epilogue& epilogue,
   });
 }
 
+extern template void launch_vectorized<Square, Rectangles<Square>, AllLayouts>(const Product&,
+                                                                               const Combine&,
+                                                                               hipStream_t);
 inline void launch_vectorized(const Product& product, hipStream_t stream = nullptr) {
   launch_vectorized<Square, Rectangles<Square>, AllLayouts>(product, combine(product), stream);
 }
@@ -693,6 +695,9 @@ struct Waves {
 //         of 4 x 4 so far apart that the groups of a wave are neighbours.
 // Thread: Waves::of() shows which lane owns which group; the kernel is that of vectorized.
 // Costs : the same loads, without conflicts.
+extern template void launch_vectorized<Square, Waves<Square>, AllLayouts>(const Product&,
+                                                                          const Combine&,
+                                                                          hipStream_t);
 inline void launch_wave_tiled(const Product& product, hipStream_t stream = nullptr) {
   launch_vectorized<Square, Waves<Square>, AllLayouts>(product, combine(product), stream);
 }
@@ -790,8 +795,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
 }
 
 template <class Shape, class Layouts, class Epilogue>
-inline void launch_double_buffered(const Product& product, const Epilogue& epilogue,
-                                   hipStream_t stream) {
+void launch_double_buffered(const Product& product, const Epilogue& epilogue, hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
     with_constants(p, Layouts{}, [&](auto along_a, auto along_b, auto aligned) {
       LAUNCH_ON(stream, (gemm_double_buffered<Shape, along_a(), along_b(), aligned(), Epilogue>),
@@ -805,6 +809,8 @@ using Large = Shape<128, 128, 8, 8, 8, 2>;
 using Medium = Shape<64, 64, 8, 8, 8, 2, 4>;
 using Small = Shape<32, 32, 8, 4, 4, 2, 8>;
 
+extern template void launch_double_buffered<Large, AllLayouts>(const Product&, const Combine&,
+                                                               hipStream_t);
 inline void launch_double_buffered(const Product& product, hipStream_t stream = nullptr) {
   launch_double_buffered<Large, AllLayouts>(product, combine(product), stream);
 }
@@ -863,9 +869,10 @@ inline const Candidate<Epilogue>& choose(const Product& p) {
 // the epilogue's business; p.alpha = 0 makes every sum 0 and leaves A and B alone. With
 // best<Layouts<Layout::NT>>(p, epilogue) only the kernels of that layout are compiled.
 template <class Layouts = AllLayouts, class Epilogue>
-inline void best(const Product& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
+void best(const Product& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
   choose<Layouts, Epilogue>(p).launch(p, epilogue, stream);
 }
+extern template void best<AllLayouts>(const Product&, const Combine&, hipStream_t);
 
 // C = alpha op(A) op(B) + beta C for one product, or for p.batch of them.
 inline void best(const Product& p, hipStream_t stream = nullptr) { best(p, combine(p), stream); }

@@ -162,11 +162,15 @@ struct BiasActivation {
 
 // y = f(x w^T + bias), queued on `stream`: what later stages call. y goes to memory once.
 template <class Activation>
-inline void forward(float* y, const float* x, size_t batch, const Layer& layer,
-                    hipStream_t stream = nullptr) {
+void forward(float* y, const float* x, size_t batch, const Layer& layer,
+             hipStream_t stream = nullptr) {
   gemm::best<gemm::Layouts<gemm::Layout::NT>>(product(y, x, batch, layer),
                                               BiasActivation<Activation>{layer.bias}, stream);
 }
+// Compiled once, in dense_instances.hip, and not in every program that has a layer.
+extern template void forward<Linear>(float*, const float*, size_t, const Layer&, hipStream_t);
+extern template void forward<activations::Relu>(float*, const float*, size_t, const Layer&,
+                                                hipStream_t);
 
 template <class Activation>
 inline void launch_fused_epilogue(float* y, const float* x, size_t batch, const Layer& layer,
