@@ -35,7 +35,8 @@ endif()
 # ---- Options, text, JSON, arrays: compiled once, plain C++ -------------------------------------------
 
 file(GLOB common_sources CONFIGURE_DEPENDS "${root}/common/*.cpp")
-list(REMOVE_ITEM common_sources "${root}/common/blas.cpp" "${root}/common/testing_main.cpp")
+list(REMOVE_ITEM common_sources
+  "${root}/common/blas.cpp" "${root}/common/dnn.cpp" "${root}/common/testing_main.cpp")
 add_library(course_common STATIC ${common_sources})
 target_include_directories(course_common PUBLIC "${root}")
 target_link_libraries(course_common
@@ -100,13 +101,39 @@ if(EXISTS "${root}/common/blas.cpp")
   endif()
 endif()
 
+# ---- Vendor convolutions, likewise. -DCUDNN_ROOT=... where cuDNN is in no usual place -----------------------
+
+if(EXISTS "${root}/common/dnn.cpp")
+  add_library(course_dnn STATIC "${root}/common/dnn.cpp")
+  target_include_directories(course_dnn PUBLIC "${root}")
+  target_link_libraries(course_dnn PUBLIC course_sanitize PRIVATE course_warnings)
+  if(COURSE_BACKEND STREQUAL cuda)
+    find_package(CUDAToolkit QUIET)
+    set(CUDNN_ROOT "" CACHE PATH "The folder that has cuDNN's include and lib")
+    find_path(CUDNN_INCLUDE cudnn.h HINTS "${CUDNN_ROOT}" ${CUDAToolkit_INCLUDE_DIRS}
+      PATH_SUFFIXES include)
+    # Python's packages have the library without the name that linkers look for.
+    find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 libcudnn.so.8 NAMES_PER_DIR
+      HINTS "${CUDNN_ROOT}" "${CUDAToolkit_LIBRARY_DIR}" PATH_SUFFIXES lib lib64)
+    if(CUDNN_INCLUDE AND CUDNN_LIBRARY AND TARGET CUDA::cudart_static)
+      target_include_directories(course_dnn SYSTEM PRIVATE "${CUDNN_INCLUDE}")
+      target_link_libraries(course_dnn PRIVATE "${CUDNN_LIBRARY}" CUDA::cudart_static)
+      target_compile_definitions(course_dnn PRIVATE COURSE_HAVE_CUDNN)
+    endif()
+  endif()
+endif()
+
 # ---- What code with kernels links -------------------------------------------------------------------
 
 add_library(gpu INTERFACE)
-target_include_directories(gpu INTERFACE "${root}")
+# The learner's headers, where there are some, are found before the repository's.
+target_include_directories(gpu INTERFACE ${COURSE_WORKSPACE} "${root}")
 target_link_libraries(gpu INTERFACE course_common course_sanitize)
 if(TARGET course_blas)
   target_link_libraries(gpu INTERFACE course_blas)
+endif()
+if(TARGET course_dnn)
+  target_link_libraries(gpu INTERFACE course_dnn)
 endif()
 if(TARGET gpu_cpu)
   target_link_libraries(gpu INTERFACE gpu_cpu)

@@ -19,6 +19,7 @@ struct Comparison {
   size_t unwritten = 0;      // how many still hold the poison (0xFF in every byte)
   double max_error = 0;      // |got - want| of the worst element; NaN where a NaN stood
   size_t index = 0;          // its flat index
+  size_t first = 0;          // the flat index of the first element out of bound
   double got = 0, want = 0;  // the two values there
   double bound = 0;          // the bound there
   bool exact() const { return ok && max_error == 0; }
@@ -51,7 +52,7 @@ Comparison compare(size_t n, Got got, Want want, Bound bound) {
     const bool good = same || (error <= limit && !std::isinf(error));  // false for NaN
     double ratio = same ? 0.0 : error / limit;
     if (!(ratio >= 0)) ratio = std::numeric_limits<double>::infinity();
-    if (!good) ++result.failed;
+    if (!good && result.failed++ == 0) result.first = i;
     if (ratio > worst) {
       worst = ratio;
       result.index = i, result.got = g, result.want = w, result.bound = limit;

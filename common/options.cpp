@@ -209,8 +209,9 @@ void add_training_options(CLI::App* app, const TrainingDefaults& defaults, bool 
     app->add_option(option, value, help)->type_name(type);
   };
   training->optimizer = defaults.optimizer;
-  add("--epochs", texts->epochs, "NUMBER",
-      fmt::format("times over the training data (default {}, {} with --quick)",
+  add(("--" + defaults.unit).c_str(), texts->epochs, "NUMBER",
+      fmt::format("{} (default {}, {} with --quick)",
+                  defaults.unit == "epochs" ? "times over the training data" : "optimizer steps",
                   usual_epochs(defaults, is_cpu), defaults.epochs_quick));
   if (defaults.batch > 0)
     add("--batch", texts->batch, "NUMBER",
@@ -220,12 +221,15 @@ void add_training_options(CLI::App* app, const TrainingDefaults& defaults, bool 
   add("--optimizer", training->optimizer, "sgd|momentum|adam|adamw",
       fmt::format("rule of a step (default {})", defaults.optimizer));
   add("--checkpoint", training->checkpoint, "FILE",
-      "train one version and write its model here after every epoch and on Ctrl-C");
+      fmt::format("train one version and write its model here {} and on Ctrl-C",
+                  defaults.unit == "epochs" ? "after every epoch" : "now and then"));
   app->add_flag("--resume", training->resume, "go on from the checkpoint");
   add("--evaluate", training->evaluate, "FILE", "test the model of this checkpoint, train nothing");
   if (defaults.data)
     add("--data", training->data, "DIR",
         "folder of the data sets (default: $COURSE_DATA, or data)");
+  if (defaults.show)
+    add("--show", training->show, "FILE.png", "draw what the model has learnt into this file");
 }
 
 // After the whole command line was read.
@@ -233,18 +237,21 @@ void check_training_options(const CLI::App& app, const TrainingDefaults& default
                             const TrainingTexts& texts, Options* options) {
   TrainingOptions& training = options->training;
   const auto given = [&](const char* option) { return app.count(option) > 0; };
-  training.epochs = given("--epochs") ? parse_count("--epochs", texts.epochs, 1000000000)
-                    : options->quick  ? defaults.epochs_quick
-                                      : usual_epochs(defaults, is_cpu);
+  const std::string epochs = "--" + defaults.unit;
+  training.epochs_given = given(epochs.c_str()), training.learning_rate_given = given("--lr");
+  training.epochs = training.epochs_given ? parse_count(epochs.c_str(), texts.epochs, 1000000000)
+                    : options->quick      ? defaults.epochs_quick
+                                          : usual_epochs(defaults, is_cpu);
   training.batch = defaults.batch > 0 && given("--batch")
                        ? parse_count("--batch", texts.batch, 1000000)
                        : defaults.batch;
-  training.learning_rate =
-      given("--lr") ? parse_learning_rate(texts.learning_rate) : defaults.learning_rate;
+  training.learning_rate = training.learning_rate_given ? parse_learning_rate(texts.learning_rate)
+                                                        : defaults.learning_rate;
   check_name("--optimizer", training.optimizer, kOptimizers);
 
   if (given("--checkpoint")) check_output_path("--checkpoint", training.checkpoint);
   if (given("--evaluate")) check_input_path("--evaluate", training.evaluate);
+  if (defaults.show && given("--show")) check_output_path("--show", training.show);
   if (training.resume && !given("--checkpoint"))
     usage_error("--resume goes on from a checkpoint: add --checkpoint FILE");
   if (training.resume) check_input_path("--resume", training.checkpoint);
@@ -290,6 +297,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
                      "timed launches of each version (default: 5 to 100, by time)")
           ->type_name("NUMBER");
   app.add_flag("--quick", options->quick, "small, awkward sizes: checks, where times say little");
+  app.add_flag("--no-limits", options->no_limits, "don't measure the machine's limits first");
   auto* json = app.add_option("--json", options->json, "write the results to this file too")
                    ->type_name("FILE");
   const char* cpu_only = is_cpu ? "" : " (CPU backend only)";
@@ -301,6 +309,9 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   TrainingTexts training_texts;
   if (program.training)
     add_training_options(&app, *program.training, is_cpu, &training_texts, &options->training);
+  std::map<std::string, std::string> extra;
+  for (const ExtraOption& option : program.extra)
+    app.add_option(option.name, extra[option.name], option.help)->type_name(option.type);
 
   try {
     app.parse(argc, argv);
@@ -342,6 +353,8 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   if (json->count() > 0) check_output_path("--json", options->json);
   if (program.training)
     check_training_options(app, *program.training, is_cpu, training_texts, options);
+  for (const auto& [name, value] : extra)
+    if (app.count(name) > 0) options->extra[name] = value;
 
   if (!is_cpu && wave_option->count() + order_option->count() > 0)
     usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",

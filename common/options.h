@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,8 +32,15 @@ struct TrainingDefaults {
   std::size_t epochs, epochs_cpu, epochs_quick;  // on a GPU, on the CPU backend, with --quick
   std::size_t batch;  // 0: a step takes all there is, and there is no --batch
   double learning_rate;
-  std::string optimizer;  // sgd, momentum, adam or adamw
-  bool data;              // it reads a data set, and takes --data
+  std::string optimizer;        // sgd, momentum, adam or adamw
+  bool data;                    // it reads a data set, and takes --data
+  bool show = false;            // it draws what its model has learnt, and takes --show
+  std::string unit = "epochs";  // what it counts: the option is called --epochs, or --steps
+};
+
+// An option that one program alone has. Its value is a text, which that program reads.
+struct ExtraOption {
+  std::string name, type, help;  // "--prompt", "TEXT", "what the text begins with"
 };
 
 // What a program is: the roadmap's number, its name, one line on what it computes.
@@ -43,19 +51,22 @@ struct ProgramInfo {
   std::vector<Size> sizes;
   std::vector<VersionInfo> versions;
   std::optional<TrainingDefaults> training = {};
+  std::vector<ExtraOption> extra = {};
 };
 
 // What the command line of a program that trains says beyond that.
-//   --epochs N --batch N --lr X --optimizer NAME --checkpoint FILE --resume --evaluate FILE
-//   --data DIR
+//   --epochs N (or --steps N) --batch N --lr X --optimizer NAME --checkpoint FILE --resume
+//   --evaluate FILE --data DIR --show FILE
 struct TrainingOptions {
-  std::size_t epochs = 0, batch = 0;  // at least 1 where the program trains
+  std::size_t epochs = 0, batch = 0;  // at least 1 where the program trains; or steps, see unit
   double learning_rate = 0;           // above 0 and finite, as a float too
-  std::string optimizer;              // sgd, momentum, adam or adamw
-  std::string data;                   // a folder; empty: not given, see training::data_folder
-  std::string checkpoint;             // written after every epoch; empty: nowhere
-  std::string evaluate;               // a checkpoint to test instead of training; empty: train
-  bool resume = false;                // go on from `checkpoint`, which is there
+  bool epochs_given = false, learning_rate_given = false;  // on the command line: no defaults
+  std::string optimizer;                                   // sgd, momentum, adam or adamw
+  std::string data;        // a folder; empty: not given, see training::data_folder
+  std::string checkpoint;  // written after every epoch; empty: nowhere
+  std::string evaluate;    // a checkpoint to test instead of training; empty: train
+  bool resume = false;     // go on from `checkpoint`, which is there
+  std::string show;        // a PNG file to draw the model in; empty: draw nothing
 
   // Whether there is one model to train or to test, so that only one version can run.
   bool one_version() const { return !checkpoint.empty() || !evaluate.empty(); }
@@ -63,7 +74,8 @@ struct TrainingOptions {
 
 // What the command line said.
 //   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --quick
-//   --json FILE, and on the CPU backend --wave 32|64 and --order forward|reverse|random:SEED.
+//   --no-limits --json FILE, and on the CPU backend --wave 32|64 and
+//   --order forward|reverse|random:SEED.
 // A size is digits with an optional factor (k, M, G: powers of 1024) or a power such as 2^28.
 struct Options {
   std::vector<std::string> versions;  // empty: all
@@ -72,8 +84,10 @@ struct Options {
   std::uint64_t seed = 1;
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
   bool quick = false;
-  std::string json;  // where to write the results; empty: nowhere
+  bool no_limits = false;  // leave them out: for many small runs one after the other
+  std::string json;        // where to write the results; empty: nowhere
   TrainingOptions training = {};
+  std::map<std::string, std::string> extra = {};  // of ProgramInfo::extra, those that were given
 
   bool wants(const std::string& version) const;
 };

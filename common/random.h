@@ -47,6 +47,18 @@ __host__ __device__ inline float uniform(std::uint64_t seed, std::uint32_t strea
   return static_cast<float>(word(seed, stream, i) >> 8) * (1.0f / 8388608.0f) - 1.0f;
 }
 
+// Number i of sequence `stream`, nearly normal with mean 0 and variance 1: the sum of four uniform
+// numbers, from -3.47 to 3.46. All that rounds is its scale, so it is the same everywhere, which a
+// logarithm and a cosine are not.
+__host__ __device__ inline float bell(std::uint64_t seed, std::uint32_t stream, std::uint64_t i) {
+  const Words words =
+      philox({{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), stream, 2u}},
+             static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+  std::uint32_t sum = 0;  // of 22 bits each: 24 bits, which a float holds
+  for (int k = 0; k < 4; ++k) sum += words.w[k] >> 10;
+  return 0.866025404f * (static_cast<float>(sum) * (1.0f / 2097152.0f) - 4.0f);  // sqrt(3) / 2
+}
+
 // A bijection of [0, n), another one for every seed and stream: the order in which an epoch walks
 // through its samples, without an array to shuffle or to keep.
 //

@@ -219,6 +219,7 @@ Json row_json(const Row& row, const std::vector<const Row*>& peers, const Limits
           {"max_error", compared ? Json(check.max_error) : Json()},
           {"bound", compared ? Json(check.bound) : Json()},
           {"index", check.index},
+          {"first", check.first},
           {"compared", check.compared},
           {"failed", check.failed},
           {"unwritten", check.unwritten},

@@ -33,7 +33,7 @@ const ProgramInfo kTrain = {"5.8",
                             "reads digits",
                             {},
                             {{"eager", "one kernel each"}, {"graph", "one launch"}},
-                            TrainingDefaults{10, 2, 1, 64, 0.001, "adam", true}};
+                            TrainingDefaults{10, 2, 1, 64, 0.001, "adam", true, true}};
 const ProgramInfo kTrainToy = {"5.6",
                                "train_toy",
                                "learns XOR",
@@ -311,6 +311,7 @@ TEST_CASE("options: a program that trains has defaults") {
   CHECK(training.data.empty());
   CHECK(training.checkpoint.empty());
   CHECK(training.evaluate.empty());
+  CHECK(training.show.empty());
   CHECK_FALSE(training.resume);
   CHECK_FALSE(training.one_version());
   CHECK(parse(kTrain, {}, "cuda").value().training.epochs == 10);
@@ -421,6 +422,16 @@ TEST_CASE("options: --data names a folder") {
   CHECK(contains_text(complaint(kTrainToy, {"--data", folder.name()}), "--data"));
 }
 
+TEST_CASE("options: --show names a file that can be written, where there is something to show") {
+  const Folder folder;
+  const std::string picture = folder.file("picture.png");
+  CHECK(parse(kTrain, {"--show", picture}).value().training.show == picture);
+  CHECK(contains_text(complaint(kTrain, {"--show", folder.name()}), "is a folder"));
+  CHECK(contains_text(complaint(kTrain, {"--show", ""}), "--show: the file has no name"));
+  CHECK(contains_text(complaint(kTrain, {"--show", "/no/such/a.png"}), "there is no folder"));
+  CHECK(contains_text(complaint(kTrainToy, {"--show", picture}), "--show"));
+}
+
 TEST_CASE("options: only programs that train take the options of training") {
   for (const char* option :
        {"--epochs", "--batch", "--lr", "--optimizer", "--checkpoint", "--evaluate", "--data"})
@@ -436,12 +447,40 @@ TEST_CASE("options: --help shows the options of training and their defaults") {
     parse(kTrain, {"--help"}, backend);
     const std::string text = words(output.text());
     CHECK(contains_text(text, epochs));
-    for (const char* part : {"--epochs", "--batch", "(default 64)", "--lr", "(default 0.001)",
-                             "--optimizer", "sgd|momentum|adam|adamw", "(default adam)",
-                             "--checkpoint", "--resume", "--evaluate", "--data", "$COURSE_DATA"})
+    for (const char* part :
+         {"--epochs", "--batch", "(default 64)", "--lr", "(default 0.001)", "--optimizer",
+          "sgd|momentum|adam|adamw", "(default adam)", "--checkpoint", "--resume", "--evaluate",
+          "--data", "$COURSE_DATA", "--show"})
       CHECK(contains_text(text, part));
   }
   CapturedOutput output;
   parse(kTrainToy, {"--help"});
   CHECK(output.text().find("--data") == std::string::npos);
+}
+
+TEST_CASE("options: a program may count steps, and has options of its own") {
+  ProgramInfo program = kTrain;
+  program.training->unit = "steps";
+  program.extra = {{"--prompt", "TEXT", "what it begins with"},
+                   {"--top-k", "NUMBER", "of so many"}};
+  const Options options =
+      parse(program, {"--steps", "7", "--lr", "0.5", "--prompt", "-a b\n"}).value();
+  CHECK(options.training.epochs == 7);
+  CHECK(options.training.epochs_given);
+  CHECK(options.training.learning_rate_given);
+  CHECK(options.extra == std::map<std::string, std::string>{{"--prompt", "-a b\n"}});
+  const Options plain = parse(program, {}).value();
+  CHECK(plain.training.epochs == 2);
+  CHECK_FALSE(plain.training.epochs_given);
+  CHECK_FALSE(plain.training.learning_rate_given);
+  CHECK(plain.extra.empty());
+  CHECK(contains_text(complaint(program, {"--steps", "0"}), "--steps: '0'"));
+  CHECK(contains_text(complaint(program, {"--epochs", "1"}), "--epochs"));
+  CHECK(contains_text(complaint(kTrain, {"--prompt", "x"}), "--prompt"));
+  CapturedOutput output;
+  parse(program, {"--help"});
+  const std::string text = words(output.text());
+  for (const char* part :
+       {"--steps", "optimizer steps (default 2", "--prompt", "what it begins with"})
+    CHECK(contains_text(text, part));
 }

@@ -10,6 +10,7 @@
 #include "common/random.h"
 #include "common/testing.h"
 
+using random_numbers::bell;
 using random_numbers::Permutation;
 using random_numbers::permute;
 using random_numbers::philox;
@@ -164,11 +165,14 @@ TEST_CASE("random: another seed or stream is another order") {
 TEST_CASE("random: NumPy makes the same numbers and the same order", "[numpy]") {
   constexpr std::uint64_t kSeed = (std::uint64_t{1} << 40) + 7;
   const NpyArray numbers = read_npy(reference_path("random_numbers_uniform.npy"));
+  const NpyArray bells = read_npy(reference_path("random_numbers_bell.npy"));
   const NpyArray order = read_npy(reference_path("random_numbers_permutation.npy"));
   REQUIRE(numbers.size() == 1003);
+  REQUIRE(bells.size() == numbers.size());
   REQUIRE(order.size() == numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
     REQUIRE(static_cast<double>(uniform(kSeed, 3, i)) == numbers.values[i]);
+    REQUIRE(static_cast<double>(bell(kSeed, 3, i)) == bells.values[i]);
     REQUIRE(static_cast<double>(permute(i, order.size(), kSeed, 5)) == order.values[i]);
   }
 }

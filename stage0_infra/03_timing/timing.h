@@ -314,6 +314,11 @@ inline Limits measure_limits(bool quick) {
   return limits;
 }
 
+// The same, or none where the command line wants none.
+inline Limits measure_limits(const Options& options) {
+  return options.no_limits ? Limits{} : measure_limits(options.quick);
+}
+
 // ---- What a launch costs ----------------------------------------------------------------------
 
 // Does nothing: what is left is the cost of launching.

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     // First of all, while no kernel has run: the first launch is one of the things to see.
     const timing::LaunchCost cost = timing::measure_launch_cost(options.quick);
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
 
     timing::Arena arena(timing::arena_bytes(options.quick));
     char problem[96];

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     require_device_memory(static_cast<double>(rows) * static_cast<double>(cols) * sizeof(float));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     constexpr float kValue = 3.14f;
 
     // A matrix small enough to look at.
