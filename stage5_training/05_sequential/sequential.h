@@ -137,6 +137,9 @@ class Layer {
   // True if from now on backward() also leaves the sum of grad_x's rows in grad_bias: the gradient
   // of a bias that the layer before has added to x. nullptr: no longer.
   virtual bool leave_sums(float* /*grad_bias*/) { return false; }
+  // True if from now on backward() does the work of `before`, a layer without parameters, too: its
+  // backward pass is left out, and grad_x is the gradient of its x. nullptr: its own work only.
+  virtual bool fuse_backward(Layer* /*before*/) { return false; }
 
   // y (batch, outputs) from x (batch, inputs), queued on `stream`; overwrites y.
   virtual void forward(float* y, const float* x, size_t batch, hipStream_t stream) = 0;
@@ -287,6 +290,7 @@ class Activation : public Layer {
     grad_bias_ = grad_bias;
     return true;
   }
+  bool leaves_sums() const { return grad_bias_ != nullptr; }
 
   void forward(float* y, const float* x, size_t batch, hipStream_t stream) override {
     matrix_activations::launch_activation<Function>(y, x, batch, width_, stream);
@@ -474,7 +478,8 @@ class Sequential {
   optimizers::Tensor arena_;
 
   Mode mode_{};
-  std::vector<bool> fused_;  // layer i does the work of layer i + 1
+  std::vector<bool> fused_;      // layer i does the work of layer i + 1
+  std::vector<size_t> back_to_;  // layer i's backward() does that of the layers from here on
   DeviceBuffer<float> step_memory_;
   std::vector<float*> outputs_;  // of the layers
   float* gradients_[2] = {};
@@ -615,6 +620,12 @@ inline void Sequential::set_mode(const Mode& mode) {
     const bool possible = mode.fuse && i + 1 < layers_.size();
     fused_[i] = layers_[i]->fuse(possible ? layers_[i + 1].get() : nullptr);
   }
+  back_to_.resize(layers_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {  // who leaves sums is settled now
+    const bool possible = mode.fuse && i > 0 && layers_[i - 1]->parameters().empty();
+    const bool fused = layers_[i]->fuse_backward(possible ? layers_[i - 1].get() : nullptr);
+    back_to_[i] = fused ? back_to_[i - 1] : i;
+  }
   release();
   max_batch_of_layers_ = 0;  // what they need has changed
 }
@@ -673,13 +684,15 @@ inline void Sequential::backward(const float* grad_y, float* grad_x, hipStream_t
   if (grad_y == nullptr && batch_ > 0) throw std::invalid_argument("Sequential: grad_y is null");
   // Layers before the first one with parameters are asked only where grad_x is wanted.
   const size_t first = grad_x != nullptr ? 0 : first_trained_;
-  // exercise: the layers in reverse, each from the gradient of its output, to the gradient of its
-  // input: gradients_[i % 2], or grad_x for layer 0; the first one asked makes none but that (about
-  // 6 lines)
+  // exercise: the layers in reverse, each from the gradient of its output, to the gradient of the
+  // input of layer back_to_[i], with which it goes on: the buffer that grad_y is not in, or grad_x
+  // for layer 0; the first one asked makes none but that (about 8 lines)
   for (size_t i = layers_.size(); i-- > first;) {
-    float* to = i == 0 ? grad_x : i == first ? nullptr : gradients_[i % 2];
+    const size_t end = back_to_[i];
+    float* const free = gradients_[grad_y == gradients_[0] ? 1 : 0];
+    float* to = end == 0 ? grad_x : end <= first ? nullptr : free;
     layers_[i]->backward(to, grad_y, input(i), outputs_[i], batch_, stream);
-    grad_y = to;
+    grad_y = to, i = end;
   }
   // end exercise
 }
@@ -753,9 +766,10 @@ inline int states_of(const std::string& optimizer) {
 // Writes the parameters to a safetensors file (common/safetensors.h says how) under their names in
 // tensors(), and where there is a state also m and v, as far as its optimizer keeps them, as
 // "optimizer.m.0.weight". The state and the model's description are metadata. Waits for the device.
-// Throws std::runtime_error, one line that names the file, where it can't be written.
-inline void save(const std::string& path, const Sequential& model,
-                 const TrainingState* state = nullptr) {
+// Throws std::runtime_error, one line that names the file, where it can't be written. A Model is a
+// Sequential, or has the same description(), tensors() and arena().
+template <class Model>
+void save(const std::string& path, const Model& model, const TrainingState* state = nullptr) {
   HIP_CHECK(hipDeviceSynchronize());
   safetensors::File file;
   file.metadata["model"] = model.description();
@@ -810,7 +824,8 @@ inline TrainingState state_of(const std::map<std::string, std::string>& metadata
 // model, or has a tensor too many or too few or of another shape throws std::runtime_error, one
 // line that names the file, and leaves the model as it was. m and v become what the file has, else
 // 0. A file of parameters alone, say from PyTorch, is right; its state is empty.
-inline TrainingState load(const std::string& path, Sequential& model) {
+template <class Model>
+TrainingState load(const std::string& path, Model& model) {
   const safetensors::File file = safetensors::read(path);
   const auto fail = [&](const std::string& what) { throw std::runtime_error(path + " " + what); };
 

@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
     require_work(options);
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
     require_device_memory(usual.device_bytes());
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     // A network for XOR, one for MNIST, and a large one.
     std::vector<Shape> shapes{usual};
     if (!options.sizes_given) {

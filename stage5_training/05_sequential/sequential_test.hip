@@ -482,6 +482,64 @@ TEST_CASE("layers chosen at run time") {
   REQUIRE_OK(run(model, Step(model, 11)));
 }
 
+namespace {
+
+// y = factor x. Its backward pass does that of a Scaling before it.
+struct Scaling : Layer {
+  Scaling(float by, size_t* count) : factor(by), calls(count) {}
+  std::string description() const override { return "Scaling"; }
+  void connect(size_t inputs) override { width = inputs; }
+  bool fuse_backward(Layer* before) override {
+    const auto* scale = dynamic_cast<const Scaling*>(before);
+    back_factor = scale == nullptr ? factor : factor * scale->back_factor;
+    return scale != nullptr;
+  }
+  void forward(float* y, const float* x, size_t batch, hipStream_t) override {
+    axpy::launch_vectorized<axpy::Scale>(y, factor, x, batch * width);
+  }
+  void backward(float* grad_x, const float* grad_y, const float*, const float*, size_t batch,
+                hipStream_t) override {
+    ++*calls;
+    axpy::launch_vectorized<axpy::Scale>(grad_x, back_factor, grad_y, batch * width);
+  }
+  float factor, back_factor = 1;
+  size_t* calls;
+  size_t width = 0;
+};
+
+}  // namespace
+
+// Factors of 2 round nothing, so that all modes agree in every bit.
+TEST_CASE("a layer may do the backward pass of those before it") {
+  size_t calls = 0;
+  for (const size_t scales : {1, 2, 3, 4}) {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(std::make_unique<Linear>(5, 8));
+    for (size_t i = 0; i < scales; ++i)
+      layers.push_back(std::make_unique<Scaling>(i == 1 ? -0.5f : 2.0f, &calls));
+    layers.push_back(std::make_unique<Linear>(8, 3));
+    Sequential model(std::move(layers));
+    model.initialize(6);
+    randomize_biases(model);
+    const DeviceBuffer<float> d_x(random_floats(7 * 5, 1)), d_grad_y(random_floats(7 * 3, 2));
+    std::vector<float> first, first_x;
+    for (const auto& version : kVersions) {
+      model.set_mode(version.launch);
+      poison_gradients(model);
+      DeviceBuffer<float> d_grad_x(7 * 5);
+      d_grad_x.poison();
+      calls = 0;
+      model.forward(d_x.data(), 7);
+      model.backward(d_grad_y.data(), d_grad_x.data(), nullptr);
+      CAPTURE(version.name, scales);
+      CHECK(calls == (version.launch.fuse ? 1 : scales));
+      if (first.empty()) first = gradients(model), first_x = d_grad_x.to_host();
+      REQUIRE(same_bits(gradients(model), first));
+      REQUIRE(same_bits(d_grad_x.to_host(), first_x));
+    }
+  }
+}
+
 TEST_CASE("the gradient of x is made only where it is wanted") {
   Sequential model = make(Linear(5, 8), ReLU(), Linear(8, 3));
   const Step step(model, 6);
