@@ -2,26 +2,26 @@
 // the program: what it refuses, what it saves, how it stops.
 #include "stage5_training/08_train_mnist/train_mnist.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/npy.h"
 #include "common/testing.h"
-#include "common/tests/child.h"
+#include "common/tests/programs.h"
 
 using namespace train_mnist;
 
 namespace {
 
 namespace fs = std::filesystem;
+using tests::big_endian;
+using tests::Folder;
+using tests::read_file;
+using tests::write_file;
 
 // The losses of `steps` steps, epoch by epoch.
 std::vector<float> losses_of(Training& training, const Launch& version, size_t steps) {
@@ -46,69 +46,11 @@ bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::
   return same;
 }
 
-// A folder of its own, gone at the end.
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("train_mnist_test_" + std::to_string(getpid()))) {
-    fs::create_directory(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-std::string read_file(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return content.str();
-}
-void write_file(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-// IDX files of digits, as MNIST's.
-std::string number(size_t value) {
-  std::string bytes;
-  for (const unsigned shift : {24u, 16u, 8u, 0u}) bytes += static_cast<char>(value >> shift & 255);
-  return bytes;
-}
 void write_digits(const std::string& folder, const std::string& part, const mnist::Digits& digits) {
-  write_file(folder + "/mnist/" + part + "-images-idx3-ubyte",
-             number(0x803) + number(digits.count()) + number(28) + number(28) +
-                 std::string(digits.pixels.begin(), digits.pixels.end()));
-  write_file(folder + "/mnist/" + part + "-labels-idx1-ubyte",
-             number(0x801) + number(digits.count()) +
-                 std::string(digits.labels.begin(), digits.labels.end()));
+  tests::write_digits(folder, part, digits.pixels, digits.labels);
 }
 
-// The program beside this test.
-std::string program_path() {
-  char test[4096];
-  const ssize_t length = readlink("/proc/self/exe", test, sizeof test);
-  REQUIRE(length > 0);
-  return fs::path(std::string(test, static_cast<size_t>(length))).parent_path() / "train_mnist";
-}
-
-// Its exit code, and what it prints. `command` is a shell's, $PROGRAM is the program. It finds no
-// data but what it is told of.
-Outcome run_shell(const std::string& command) {
-  std::FILE* pipe = popen(("COURSE_DATA=/no/such/folder; export COURSE_DATA; PROGRAM='" +
-                           program_path() + "'; { " + command + "; } 2>&1")
-                              .c_str(),
-                          "r");
-  REQUIRE(pipe != nullptr);
-  Outcome outcome{};
-  char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;)
-    outcome.text.append(part, n);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+Outcome run_shell(const std::string& command) { return tests::run_shell("train_mnist", command); }
 Outcome run_program_with(const std::string& arguments) {
   return run_shell("\"$PROGRAM\" " + arguments);
 }
@@ -116,9 +58,7 @@ Outcome run_program_with(const std::string& arguments) {
 // The one line of a refusal.
 void require_refusal(const Outcome& outcome, const std::string& words) {
   CAPTURE(outcome.text);
-  REQUIRE(outcome.exit_code == 2);
-  REQUIRE(contains_text(outcome.text, words));
-  REQUIRE(contains_text(outcome.text, "train_mnist: "));
+  REQUIRE(tests::is_refusal("train_mnist", outcome, words));
 }
 
 }  // namespace
@@ -145,7 +85,7 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
     CAPTURE(version.name);
     if (!version.launch.obstacle(training).empty()) continue;
     training.restart();
-    REQUIRE_OK(compare_losses(losses_of(training, version.launch, want.size()), want));
+    REQUIRE_OK(compare_losses(losses_of(training, version.launch, want.size()), with_bounds(want)));
   }
 }
 
@@ -169,7 +109,8 @@ TEST_CASE("every version trains every shape as the reference does") {
         continue;
       }
       training.restart();
-      REQUIRE_OK(compare_losses(losses_of(training, version.launch, shape.steps), want));
+      REQUIRE_OK(
+          compare_losses(losses_of(training, version.launch, shape.steps), with_bounds(want)));
     }
   }
 }
@@ -367,7 +308,8 @@ TEST_CASE("MNIST's files: all there, some missing, not belonging together") {
   REQUIRE((read.train.pixels == train.pixels && read.train.labels == train.labels));
   REQUIRE((read.test.pixels == test.pixels && read.test.labels == test.labels));
 
-  write_file(data + "/mnist/t10k-labels-idx1-ubyte", number(0x801) + number(4) + "\1\2\3\4");
+  write_file(data + "/mnist/t10k-labels-idx1-ubyte",
+             big_endian(0x801) + big_endian(4) + "\1\2\3\4");
   try {
     mnist::read(data);
     FAIL("5 images have 4 labels");
@@ -375,8 +317,9 @@ TEST_CASE("MNIST's files: all there, some missing, not belonging together") {
     REQUIRE(contains_text(error.what(), "has 5 images, but"));
     REQUIRE(contains_text(error.what(), "has 4 labels"));
   }
-  write_file(data + "/mnist/t10k-images-idx3-ubyte",
-             number(0x803) + number(4) + number(2) + number(3) + std::string(24, 'x'));
+  write_file(
+      data + "/mnist/t10k-images-idx3-ubyte",
+      big_endian(0x803) + big_endian(4) + big_endian(2) + big_endian(3) + std::string(24, 'x'));
   REQUIRE_THROWS_AS(mnist::read(data), std::runtime_error);
 }
 
@@ -515,6 +458,6 @@ TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are cau
     training.restart();
     queue(training, steps);
     HIP_CHECK(hipDeviceSynchronize());
-    REQUIRE(!compare_losses(epoch_losses(training), want).ok);
+    REQUIRE(!compare_losses(epoch_losses(training), with_bounds(want)).ok);
   }
 }
