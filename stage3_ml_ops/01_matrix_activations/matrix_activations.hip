@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     require_device_memory(sizeof(float) * (3.0 * static_cast<double>(rows) + 1) *
                           static_cast<double>(cols));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     Problem problem(rows, cols, options.seed);
     activations::for_each_activation(
         [&](auto activation) { run<decltype(activation)>(problem, options, report); });

@@ -477,8 +477,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(kOnlineThreads, kOnlineBlocks)
 }
 
 template <class Output>
-inline void launch_online(float* y, const float* x, size_t rows, size_t cols, Output output,
-                          hipStream_t stream) {
+void launch_online(float* y, const float* x, size_t rows, size_t cols, Output output,
+                   hipStream_t stream) {
   const unsigned blocks = row_blocks(rows, 1, kOnlineThreads);
   if (aligned_alike(y, x))
     LAUNCH_ON(stream, (softmax_online<true, Output>), blocks, kOnlineThreads, 0, y, x, rows, cols,
@@ -533,8 +533,8 @@ inline bool launch_team(float* y, const float* x, size_t rows, size_t cols, Outp
 // Returns false, and launches nothing, where no team can hold a row or y is not aligned like x. A
 // team that is larger than its rows has idle threads.
 template <class Output>
-inline bool launch_row_in_registers(float* y, const float* x, size_t rows, size_t cols,
-                                    Output output, hipStream_t stream) {
+bool launch_row_in_registers(float* y, const float* x, size_t rows, size_t cols, Output output,
+                             hipStream_t stream) {
   return aligned_alike(y, x) &&
          (launch_team<WaveTeam, 1, 4>(y, x, rows, cols, output, stream) ||
           launch_team<WaveTeam, 2, 4>(y, x, rows, cols, output, stream) ||
@@ -615,8 +615,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSharedThreads, kSharedBlocks)
 // Returns false, and launches nothing, where registers and shared memory together do not hold a row
 // or y is not aligned like x.
 template <class Output>
-inline bool launch_row_in_shared(float* y, const float* x, size_t rows, size_t cols, Output output,
-                                 hipStream_t stream) {
+bool launch_row_in_shared(float* y, const float* x, size_t rows, size_t cols, Output output,
+                          hipStream_t stream) {
   constexpr size_t kInRegisters = size_t{kSharedVectors} * kSharedThreads;
   const size_t vectors = cols / 4, in_shared = vectors - std::min(vectors, kInRegisters);
   const size_t bytes = in_shared * sizeof(float4);
@@ -640,6 +640,14 @@ inline void launch_best(float* y, const float* x, size_t rows, size_t cols, Outp
       !launch_row_in_shared(y, x, rows, cols, output, stream))
     launch_online(y, x, rows, cols, output, stream);
 }
+
+// Compiled once, in softmax_instances.hip, and not in every program that includes this file.
+extern template void launch_online(float*, const float*, size_t, size_t, Probabilities,
+                                   hipStream_t);
+extern template bool launch_row_in_registers(float*, const float*, size_t, size_t, Probabilities,
+                                             hipStream_t);
+extern template bool launch_row_in_shared(float*, const float*, size_t, size_t, Probabilities,
+                                          hipStream_t);
 
 // Y = softmax(X): the entry for later stages.
 inline void best(float* y, const float* x, size_t rows, size_t cols, hipStream_t stream = nullptr) {

@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     for (const Shape& shape : shapes(options)) require_device_memory(shape.bytes());
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     for (const Shape& shape : shapes(options)) run(shape, options, report);
   });
 }

@@ -800,3 +800,15 @@ inline constexpr Version<Launch> kVersions[] = {
 };
 
 }  // namespace losses
+
+// Compiled once, in losses_instances.hip, and not in every program that includes this file.
+namespace softmax {
+
+extern template void launch_online(float*, const float*, size_t, size_t, losses::LossAndGradient,
+                                   hipStream_t);
+extern template bool launch_row_in_registers(float*, const float*, size_t, size_t,
+                                             losses::LossAndGradient, hipStream_t);
+extern template bool launch_row_in_shared(float*, const float*, size_t, size_t,
+                                          losses::LossAndGradient, hipStream_t);
+
+}  // namespace softmax

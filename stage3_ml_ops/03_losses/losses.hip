@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
     require_work(options);
     for (const Shape& shape : shapes(options))
       require_device_memory(3.0 * sizeof(float) * shape.elements());
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     if (wants_any(options, losses::kSquaredErrorVersions))
       run_squared_error(options.sizes[0] * options.sizes[1], options, report);
     if (!wants_any(options, losses::kVersions)) return;
