@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Measures the trainings of stage 5 in PyTorch on this machine's GPU: the peer to compare with.
+"""Measures the course's trainings in PyTorch on this machine's GPU: the peer to compare with.
 
-scripts/pytorch_training.py                     all of xor, mnist, sales, adam
+scripts/pytorch_training.py                     all: xor, mnist, sales, cnn, small, medium, adam
 scripts/pytorch_training.py mnist --json FILE   one of them; the figures also as JSON
 
 Each network is trained twice: eagerly, one launch for each operation, and with the whole step (the
 gathering of the batch, forward, loss, backward, optimizer) captured in a CUDA graph and replayed.
 Both keep the data on the device, shuffle there, use the fused optimizers and never wait for the
-device. Matrix products are float32, without TF32, which is PyTorch's default. A time is that of a
-whole training on the wall clock, from initialised parameters to the device at rest; loading,
-warming up and capturing come before. What is shown is the median of --repeat trainings.
+device. small and medium are step 7.5's transformers on Tiny Shakespeare: they are also trained by
+torch.compile, where that works, and medium in bfloat16 (autocast) too; their learning rate is
+constant. Matrix products and convolutions are float32, without TF32; cuDNN tries its algorithms and
+keeps the fastest. A time is that of a whole training on the wall clock, from initialised parameters
+to the device at rest; loading, warming up and capturing come before. What is shown is the median of
+--repeat trainings.
 
 Exit codes: 0 all is well, 1 PyTorch failed, 2 the request must change, 3 no PyTorch or no GPU.
 """
@@ -25,7 +28,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -55,20 +58,23 @@ class Task:
     batch: int  # rows of a step; the rows left over at the end of an epoch are dropped
     epochs: int
     learning_rate: float
-    optimizer: str = "adam"  # or "momentum"
+    optimizer: str = "adam"  # or "momentum", "adamw"
+    steps_wanted: int = 0  # of an epoch, from fewer rows than there are; 0: as many as they make
+    problem: str = ""  # how the table begins; empty: with the widths of the layers
+    autocast: bool = False  # to bfloat16, in forward and backward passes
 
     @property
     def steps(self) -> int:
         """of one epoch"""
-        return len(self.inputs) // self.batch
+        return self.steps_wanted or len(self.inputs) // self.batch
 
 
 def make_optimizer(task: Task, network: nn.Module, is_captured: bool) -> torch.optim.Optimizer:
     if task.optimizer == "momentum":
         return torch.optim.SGD(network.parameters(), lr=task.learning_rate, momentum=0.9,
                                fused=True)
-    return torch.optim.Adam(network.parameters(), lr=task.learning_rate, fused=True,
-                            capturable=is_captured)
+    rule = torch.optim.AdamW if task.optimizer == "adamw" else torch.optim.Adam
+    return rule(network.parameters(), lr=task.learning_rate, fused=True, capturable=is_captured)
 
 
 class Trainer:
@@ -82,13 +88,16 @@ class Trainer:
         self.gathers = task.batch < len(task.inputs)  # else a batch is everything
         torch.manual_seed(1)
         device = task.inputs.device
-        self.network = task.network().to(device)
+        self.network = self.wrap(task.network().to(device))
         self.initial = [parameter.detach().clone() for parameter in self.network.parameters()]
         self.optimizer = make_optimizer(task, self.network, self.is_captured)
         # The rows of every batch of an epoch.
         self.order = torch.zeros(task.steps, task.batch, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)  # of the last step
         self.prepare()
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        return network
 
     def prepare(self) -> None:
         """Runs everything once that takes longer the first time."""
@@ -100,7 +109,8 @@ class Trainer:
         if self.gathers:
             inputs, targets = inputs.index_select(0, rows), targets.index_select(0, rows)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.task.loss(self.network(inputs), targets)
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.task.autocast):
+            loss = self.task.loss(self.network(inputs), targets)
         loss.backward()
         self.optimizer.step()
         self.loss = loss.detach()
@@ -171,6 +181,15 @@ class GraphTrainer(Trainer):
             self.graph.replay()
 
 
+class CompiledTrainer(Trainer):
+    """Trains a network that torch.compile has made one function of, with kernels of its own."""
+
+    name = "PyTorch compile"
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        return torch.compile(network)
+
+
 # ---- The tasks ----------------------------------------------------------------------------------
 
 
@@ -211,6 +230,20 @@ def mnist_task(device: torch.device, options: argparse.Namespace) -> Task:
         epochs=1 if options.quick else 10, learning_rate=1e-3)
 
 
+def cnn_network() -> nn.Sequential:
+    """What step 6.3 trains: the images come as rows of 784 pixels."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def cnn_task(device: torch.device, options: argparse.Namespace) -> Task:
+    """Two convolutions and two dense layers on the digits of mnist_task."""
+    return replace(mnist_task(device, options), network=cnn_network, problem="8C3-P2-16C3-P2-64-10")
+
+
 def sales_task(device: torch.device, options: argparse.Namespace) -> Task:
     """n-32-1 on random rows: the time does not depend on what they say."""
     rows, features = options.sales_rows, options.sales_features
@@ -219,6 +252,88 @@ def sales_task(device: torch.device, options: argparse.Namespace) -> Task:
         loss=nn.MSELoss(), inputs=torch.randn(rows, features, device=device),
         targets=torch.randn(rows, 1, device=device), batch=1024,
         epochs=1 if options.quick else 50, learning_rate=1e-3)
+
+
+class Block(nn.Module):
+    """Step 7.4's block; the tensors have the names of its checkpoints."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(attended.transpose(1, 2).reshape(batch, length, width))
+        hidden = nn.functional.gelu(self.fc(self.norm2(x)), approximate="tanh")
+        return x + self.out(hidden)
+
+
+class Transformer(nn.Module):
+    """Step 7.5's model: learned positions, a head of its own without a bias, no dropout."""
+
+    def __init__(self, layers: int, heads: int, width: int, context: int, vocabulary: int):
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.layers = layers
+        for layer in range(layers):
+            self.add_module(str(layer), Block(width, heads))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                ends_box = name.endswith(("proj.weight", "out.weight"))
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if ends_box else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for layer in range(self.layers):
+            x = getattr(self, str(layer))(x)
+        return self.head(self.norm(x))
+
+
+class TokenLoss(nn.Module):
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+
+
+def load_text(folder: Path, device: torch.device) -> torch.Tensor:
+    """The first nine tenths of Tiny Shakespeare, a number per character; random ones without it."""
+    path = folder / "tiny_shakespeare.txt"
+    if not path.is_file():
+        return torch.randint(65, (1003854,), device=device)
+    contents = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+    tokens = torch.unique(contents, return_inverse=True)[1].to(device)
+    return tokens[: len(tokens) // 10 * 9]
+
+
+# Layers, heads, width, context, batch, steps, learning rate.
+TEXT_MODELS = {"small": (2, 4, 64, 128, 32, 1000, 3e-3), "medium": (6, 6, 384, 256, 64, 200, 1e-3)}
+
+
+def text_task(name: str) -> Callable[[torch.device, argparse.Namespace], Task]:
+    layers, heads, width, context, batch, steps, learning_rate = TEXT_MODELS[name]
+
+    def make(device: torch.device, options: argparse.Namespace) -> Task:
+        """Pieces of text, and the same a character further: views, of which a batch is copied."""
+        text = load_text(Path(options.data), device)
+        return Task(
+            network=lambda: Transformer(layers, heads, width, context, int(text.max()) + 1),
+            loss=TokenLoss(), inputs=text[:-1].unfold(0, context, 1),
+            targets=text[1:].unfold(0, context, 1), batch=batch, epochs=1,
+            steps_wanted=10 if options.quick else steps, learning_rate=learning_rate,
+            optimizer="adamw",
+            problem=f"layers={layers} heads={heads} width={width} context={context} batch={batch} "
+                    f"{10 if options.quick else steps} steps")
+
+    return make
 
 
 def test_accuracy(trainer: Trainer, options: argparse.Namespace) -> str:
@@ -247,9 +362,10 @@ def make_row(name: str, times: list[float], note: str, bytes_moved: float = 0) -
             "unwritten": 0, "note": note}
 
 
-# The table of a program of stage 5 that a measurement is to be read beside: its problem begins so.
+# The table of a program that a measurement is to be read beside: its problem begins so.
 BESIDE = {"xor": ("train_toy", "xor"), "mnist": ("train_mnist", ""), "sales": ("train_sales", ""),
-          "adam": ("optimizers", "adam ")}
+          "small": ("train_shakespeare", "layers=2 "), "medium": ("train_shakespeare", "layers=6 "),
+          "cnn": ("train_cnn", ""), "adam": ("optimizers", "adam ")}
 
 
 def make_table(name: str, problem: str, rows: list[dict]) -> dict:
@@ -258,21 +374,46 @@ def make_table(name: str, problem: str, rows: list[dict]) -> dict:
             "beside": {"program": program, "problem": beginning}}
 
 
+def measure_trainer(kind: type[Trainer], name: str, task: Task,
+                    options: argparse.Namespace) -> tuple[dict, Trainer]:
+    trainer = kind(task)
+    times = [trainer.train() for _ in range(options.repeat)]
+    median = statistics.median(times)
+    note = f"{1e3 * median / (task.epochs * task.steps):.1f} us a step"
+    if name in TEXT_MODELS:
+        tokens = task.epochs * task.steps * task.batch * task.inputs.shape[1]
+        note += f", {tokens / median / 1e3:.3g} M tokens/s"
+    if name in ("mnist", "cnn"):
+        note += f", {test_accuracy(trainer, options)}"
+    else:
+        note += f", last loss {trainer.loss.item():.3g}"
+    return make_row(trainer.name + (" bf16" if task.autocast else ""), times, note), trainer
+
+
 def measure_task(name: str, task: Task, options: argparse.Namespace) -> dict:
     rows = []
     for kind in (Trainer, GraphTrainer):
-        trainer = kind(task)
-        times = [trainer.train() for _ in range(options.repeat)]
-        note = f"{1e3 * statistics.median(times) / (task.epochs * task.steps):.1f} us a step"
-        if name == "mnist":
-            note += f", {test_accuracy(trainer, options)}"
-        else:
-            note += f", last loss {trainer.loss.item():.3g}"
-        rows.append(make_row(trainer.name, times, note))
+        row, trainer = measure_trainer(kind, name, task, options)
+        rows.append(row)
     widths = [layer.in_features for layer in trainer.network if isinstance(layer, nn.Linear)]
     widths.append(trainer.network(task.inputs[:1]).shape[1])
-    problem = f"{'-'.join(map(str, widths))} {task.epochs} epochs batch={task.batch} float32"
+    problem = task.problem or "-".join(map(str, widths))
+    problem += f" {task.epochs} epochs batch={task.batch} float32"
     return make_table(name, problem, rows)
+
+
+def measure_text(name: str, task: Task, options: argparse.Namespace) -> dict:
+    """Three ways to launch a step; the medium model also in bfloat16."""
+    rows = []
+    for autocast in ((False, True) if name == "medium" else (False,)):
+        for kind in (Trainer, CompiledTrainer, GraphTrainer):
+            try:
+                rows.append(measure_trainer(kind, name, replace(task, autocast=autocast), options)[0])
+            except Exception as error:  # torch.compile fails in as many ways as it has parts
+                if kind is not CompiledTrainer:
+                    raise
+                print(f"torch.compile: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+    return make_table(name, f"{task.problem} float32", rows)
 
 
 def measure_adam(device: torch.device, options: argparse.Namespace) -> dict:
@@ -294,7 +435,15 @@ def measure_adam(device: torch.device, options: argparse.Namespace) -> dict:
     return make_table("adam", f"n={count} float32", [row])
 
 
-TASKS = {"xor": xor_task, "mnist": mnist_task, "sales": sales_task}
+TASKS = {"xor": xor_task, "mnist": mnist_task, "sales": sales_task,
+         "cnn": cnn_task, "small": text_task("small"), "medium": text_task("medium")}
+
+
+def use_float32() -> None:
+    """cuDNN's convolutions round to TF32 unless they are told not to."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
 
 
 def make_report(device: torch.device, tables: list[dict], options: argparse.Namespace) -> dict:
@@ -370,11 +519,15 @@ def main(arguments: list[str]) -> int:
         if not torch.cuda.is_available():
             raise CourseError(f"PyTorch {torch.__version__} finds no GPU here", MISSING)
         device = torch.device("cuda", torch.cuda.current_device())
+        use_float32()
         print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name(device)}", flush=True)
         tables = []
         for name in options.measurements:
-            tables.append(measure_task(name, TASKS[name](device, options), options)
-                          if name in TASKS else measure_adam(device, options))
+            if name == "adam":
+                tables.append(measure_adam(device, options))
+            else:
+                measure = measure_text if name in TEXT_MODELS else measure_task
+                tables.append(measure(name, TASKS[name](device, options), options))
             print_table(tables[-1])
         report = make_report(device, tables, options)
         validate(report)

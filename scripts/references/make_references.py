@@ -590,16 +590,391 @@ def train_mnist():
     return {"pixels": x, "labels": labels, "losses": np.array(losses)}
 
 
+def conv2d():
+    """A window of no square with strides and paddings of its own, and the usual one of 3 x 3."""
+    generator = np.random.default_rng(61)
+    arrays = {}
+    for name, x_shape, w_shape, stride, pad in (
+            ("any", (3, 5, 11, 9), (7, 5, 4, 2), (3, 2), (2, 1)),
+            ("three", (5, 3, 8, 7), (9, 3, 3, 3), (1, 1), (1, 1))):
+        x, w = random(generator, x_shape), random(generator, w_shape)
+        bias = random(generator, w_shape[0])
+        wide_x, wide_w, wide_bias = wide(x, w, bias)
+        padded = np.pad(wide_x, ((0, 0), (0, 0), (pad[0],) * 2, (pad[1],) * 2))
+        rows, cols = ((padded.shape[2 + i] - w_shape[2 + i]) // stride[i] + 1 for i in (0, 1))
+
+        def window(r, s):
+            """What element [r, s] of the filters meets of the padded x, at every output."""
+            return (slice(None), slice(None), slice(r, r + stride[0] * rows, stride[0]),
+                    slice(s, s + stride[1] * cols, stride[1]))
+
+        taps = [(r, s) for r in range(w_shape[2]) for s in range(w_shape[3])]
+        sums = wide_bias[:, None, None] + sum(
+            np.einsum("kc,nchw->nkhw", wide_w[:, :, r, s], padded[window(r, s)]) for r, s in taps)
+        grad_y = random(generator, sums.shape)
+        wide_grad_y, = wide(grad_y)
+        grad_w, grad_padded = np.zeros(w_shape), np.zeros(padded.shape)
+        for r, s in taps:
+            grad_w[:, :, r, s] = np.einsum("nkhw,nchw->kc", wide_grad_y, padded[window(r, s)])
+            grad_padded[window(r, s)] += np.einsum("kc,nkhw->nchw", wide_w[:, :, r, s], wide_grad_y)
+        grad_x = grad_padded[:, :, pad[0]:pad[0] + x_shape[2], pad[1]:pad[1] + x_shape[3]]
+        arrays |= {f"{name}_{key}": array for key, array in {
+            "x": x, "w": w, "bias": bias, "grad_y": grad_y, "linear": sums,
+            "relu": np.maximum(sums, 0.0), "grad_w": grad_w, "grad_x": np.ascontiguousarray(grad_x),
+            "grad_bias": wide_grad_y.sum(axis=(0, 2, 3))}.items()}
+    return arrays
+
+
+def embedding():
+    """Rows of two tables, added, and gradients sent back; the tables have rows that nobody names."""
+    generator = np.random.default_rng(71)
+    batch, length, cols, vocabulary, longest = 3, 37, 12, 23, 40
+    tokens = (generator.random((batch, length))**3 * (vocabulary - 2)).astype(np.int64)
+    token_table = random(generator, (vocabulary, cols))
+    position_table = random(generator, (longest, cols))
+    grad_y = random(generator, (batch, length, cols))
+    wide_token, wide_position, wide_grad = wide(token_table, position_table, grad_y)
+    grad_token, grad_position = np.zeros_like(wide_token), np.zeros_like(wide_position)
+    np.add.at(grad_token, tokens, wide_grad)
+    grad_position[:length] = wide_grad.sum(axis=0)
+    return {"tokens": tokens, "token_table": token_table, "position_table": position_table,
+            "grad_y": grad_y, "y": wide_token[tokens] + wide_position[:length],
+            "grad_token": grad_token, "grad_position": grad_position}
+
+
+def layernorm():
+    """Rows of a matrix and of a sum of two, and the gradients for the mean and rstd in float32."""
+    generator = np.random.default_rng(72)
+    rows, cols, eps = 11, 131, np.float64(np.float32(1e-5))
+    x, residual, grad_y = (random(generator, (rows, cols)) for _ in range(3))
+    gain, bias = random(generator, cols), random(generator, cols)
+    x[1] += 9000  # far from 0
+    x[2], residual[2] = 0.1, 0  # equal elements
+    x[3] *= 1e-4
+    arrays = {"x": x, "residual": residual, "grad_y": grad_y, "gain": gain, "bias": bias}
+    for name, matrix in (("x", x), ("sum", x + residual)):
+        wide_x, = wide(matrix)
+        mean = wide_x.mean(axis=1, keepdims=True)
+        rstd = 1 / np.sqrt(((wide_x - mean)**2).mean(axis=1, keepdims=True) + eps)
+        arrays |= {f"y_of_{name}": (wide_x - mean) * rstd * gain + bias,
+                   f"mean_of_{name}_wide": mean[:, 0], f"rstd_of_{name}_wide": rstd[:, 0]}
+        if name == "x":
+            kept_mean, kept_rstd = mean.astype(np.float32), rstd.astype(np.float32)
+    wide_x, wide_grad_y, wide_residual = wide(x, grad_y, residual)
+    n = (wide_x - kept_mean) * kept_rstd.astype(np.float64)
+    g = wide_grad_y * gain
+    grad_x = kept_rstd * (g - g.mean(axis=1, keepdims=True)
+                          - n * (g * n).mean(axis=1, keepdims=True))
+    return arrays | {"mean_of_x": kept_mean[:, 0], "rstd_of_x": kept_rstd[:, 0],
+                     "grad_x": grad_x + wide_residual, "grad_gain": (wide_grad_y * n).sum(axis=0),
+                     "grad_bias": wide_grad_y.sum(axis=0)}
+# H, W, R, S, stride_h, stride_w, pad_h, pad_w of windows that overlap, touch one another, leave cells
+# out, and do so differently along rows and columns.
+POOLS = ((9, 11, 3, 3, 2, 2, 1, 1), (8, 12, 2, 2, 2, 2, 0, 0), (7, 10, 2, 2, 2, 2, 0, 0),
+         (7, 7, 5, 2, 1, 3, 4, 1), (10, 9, 1, 2, 3, 2, 0, 0))
+
+
+def maxpool():
+    """Small integers, so that most windows have several largest values and sums are exact."""
+    generator = np.random.default_rng(62)
+    arrays = {"shapes": np.array(POOLS, dtype=np.int32)}
+    for k, (h, w, r, s, stride_h, stride_w, pad_h, pad_w) in enumerate(POOLS):
+        x = generator.integers(-3, 3, size=(2, 3, h, w)).astype(np.float32)
+        padded = np.pad(wide(x)[0], ((0, 0), (0, 0), (pad_h, pad_h), (pad_w, pad_w)),
+                        constant_values=-np.inf)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (r, s), axis=(2, 3))
+        windows = windows[:, :, ::stride_h, ::stride_w].reshape(*windows.shape[:2],
+                                                                (h + 2 * pad_h - r) // stride_h + 1,
+                                                                (w + 2 * pad_w - s) // stride_w + 1,
+                                                                r * s)
+        argmax = windows.argmax(axis=-1)  # the first of several
+        grad_y = generator.integers(-9, 10, size=argmax.shape).astype(np.float32)
+        grad_padded = np.zeros_like(padded)
+        n, c, p, q = np.indices(argmax.shape)
+        np.add.at(grad_padded, (n, c, p * stride_h + argmax // s, q * stride_w + argmax % s), grad_y)
+        arrays |= {f"{k}_x": x, f"{k}_y": windows.max(axis=-1), f"{k}_argmax": argmax.astype(np.int32),
+                   f"{k}_grad_y": grad_y,
+                   f"{k}_grad_x": grad_padded[:, :, pad_h:pad_h + h, pad_w:pad_w + w]}
+    return arrays
+
+
+def convolve(x, w, bias):
+    """3x3 with padding 1, x (N, C, H, W), w (K, C, 3, 3); and the windows of x: (N, C, H, W, 3, 3)."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.einsum("nchwrs,kcrs->nkhw", windows, w) + bias[:, None, None], windows
+
+
+def pool(x):
+    """The largest of each 2x2, and where it is: 1 at the first of the largest, else 0."""
+    n, c, h, w = x.shape
+    tiles = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 1, 2, 4, 3, 5)
+    tiles = tiles.reshape(n, c, h // 2, w // 2, 4)
+    return tiles.max(axis=-1), np.arange(4) == tiles.argmax(axis=-1)[..., None]
+
+
+def unpool(grad, chosen):
+    n, c, h, w, _ = chosen.shape
+    tiles = np.where(chosen, grad[..., None], 0.0).reshape(n, c, h, w, 2, 2)
+    return tiles.transpose(0, 1, 2, 4, 3, 5).reshape(n, c, 2 * h, 2 * w)
+
+
+def cnn_gradients(tensors, x, labels):
+    """The loss of step 6.3's network, and the gradients of its parameters."""
+    w1, b1, w2, b2, w3, b3, w4, b4 = tensors
+    sums1, windows1 = convolve(x, w1, b1)
+    pooled1, chosen1 = pool(np.maximum(sums1, 0.0))
+    sums2, windows2 = convolve(pooled1, w2, b2)
+    pooled2, chosen2 = pool(np.maximum(sums2, 0.0))
+    features = pooled2.reshape(len(x), -1)
+    sums3 = features @ w3.T + b3
+    h = np.maximum(sums3, 0.0)
+    loss, grad4 = cross_entropy(h @ w4.T + b4, labels)
+    grad3 = (grad4 @ w4) * (sums3 > 0)
+    grad2 = unpool((grad3 @ w3).reshape(pooled2.shape), chosen2) * (sums2 > 0)
+    # A pixel was at place (r, s) of the window that is r up and s to the left, and so on: the same
+    # convolution with the filters turned around, from output channels to input channels.
+    turned = w2[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
+    grad1 = unpool(convolve(grad2, turned, np.zeros(len(b1)))[0], chosen1) * (sums1 > 0)
+    return loss, [np.einsum("nkhw,nchwrs->kcrs", grad1, windows1), grad1.sum(axis=(0, 2, 3)),
+                  np.einsum("nkhw,nchwrs->kcrs", grad2, windows2), grad2.sum(axis=(0, 2, 3)),
+                  grad3.T @ features, grad3.sum(axis=0), grad4.T @ h, grad4.sum(axis=0)]
+
+
+def train_cnn():
+    """The network of step 6.3 with 8 hidden units and Adam: the losses of 20 steps, five epochs of
+    four batches; of the first step the gradients, and the parameters behind it."""
+    generator = np.random.default_rng(63)
+    seed, images, batch, hidden, classes = 2**33 + 6, 26, 6, 8, 10
+    pixels = generator.integers(0, 256, size=(images, 28, 28), dtype=np.uint8)
+    pixels[generator.random(size=pixels.shape) < 0.7] = 0  # most of a digit's image is paper
+    labels = generator.integers(0, classes, size=images, dtype=np.uint8)
+    shapes = (8, 1, 3, 3), (16, 8, 3, 3), (hidden, 784), (classes, hidden)
+    bounds = (math.sqrt(6 / 9), math.sqrt(6 / 72), math.sqrt(6 / 784),
+              math.sqrt(6 / (hidden + classes)))
+    tensors = []
+    for i, (shape, bound) in enumerate(zip(shapes, bounds)):
+        w = uniform(seed, 2 * i, math.prod(shape)) * np.float32(bound)
+        tensors += wide(w.reshape(shape), np.zeros(shape[0], np.float32))
+    names = [f"{layer}.{name}" for layer in (0, 3, 7, 9) for name in ("weight", "bias")]
+    moments = [[np.zeros_like(tensor), np.zeros_like(tensor)] for tensor in tensors]
+    rate, beta1, beta2, epsilon = (float(np.float32(value)) for value in (1e-3, 0.9, 0.999, 1e-8))
+    arrays = {"pixels": pixels, "labels": labels}
+    losses, steps_per_epoch = [], images // batch
+    for step in range(20):
+        place = np.arange(batch) + step % steps_per_epoch * batch
+        rows = permute(place, images, seed, step // steps_per_epoch).astype(np.int64)
+        loss, grads = cnn_gradients(tensors, pixels[rows, None] / 255.0, labels[rows])
+        losses.append(loss)
+        for tensor, (m, v), grad in zip(tensors, moments, grads):
+            m += (1 - beta1) * (grad - m)
+            v += (1 - beta2) * (grad**2 - v)
+            m_hat, v_hat = m / (1 - beta1**(step + 1)), v / (1 - beta2**(step + 1))
+            tensor -= rate * m_hat / (np.sqrt(v_hat) + epsilon)
+        if step == 0:
+            arrays |= {f"grad_{name}": grad for name, grad in zip(names, grads)}
+            arrays |= {f"first_{name}": tensor.copy() for name, tensor in zip(names, tensors)}
+    return arrays | {"losses": np.array(losses)}
+
+
+def attention():
+    """One causal and one full problem, (B, H, T, D), with more keys than queries, and gradients."""
+    generator = np.random.default_rng(73)
+    batch, heads, queries, keys, width = 2, 2, 21, 26, 12
+    q, grad_out = (random(generator, (batch, heads, queries, width)) for _ in range(2))
+    k, v = (random(generator, (batch, heads, keys, width)) for _ in range(2))
+    scale = np.float64(np.float32(1 / math.sqrt(width)))
+    wide_q, wide_k, wide_v, wide_grad = wide(q, k, v, grad_out)
+    arrays = {"q": q, "k": k, "v": v, "grad_out": grad_out}
+    for name in ("causal", "full"):
+        scores = scale * wide_q @ wide_k.swapaxes(-1, -2)
+        if name == "causal":
+            i, j = np.ogrid[:queries, :keys]
+            scores = np.where(j <= i + keys - queries, scores, -np.inf)
+        largest = scores.max(axis=-1, keepdims=True)
+        exponentials = np.exp(scores - largest)
+        total = exponentials.sum(axis=-1, keepdims=True)
+        p = exponentials / total
+        out = p @ wide_v
+        grad_p = wide_grad @ wide_v.swapaxes(-1, -2)
+        grad_scores = p * (grad_p - (p * grad_p).sum(axis=-1, keepdims=True))
+        arrays |= {f"{name}_out": out, f"{name}_lse": (largest + np.log(total))[..., 0],
+                   f"{name}_grad_q": scale * grad_scores @ wide_k,
+                   f"{name}_grad_k": scale * grad_scores.swapaxes(-1, -2) @ wide_q,
+                   f"{name}_grad_v": p.swapaxes(-1, -2) @ wide_grad}
+    return arrays
+
+
+def layer_norm(x, gain, bias):
+    """The rows normalized, with gain and bias; and what the backward pass needs."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    rstd = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + float(np.float32(1e-5)))
+    return centred * rstd * gain + bias, (centred * rstd, rstd)
+
+
+def layer_norm_backward(grad_y, gain, kept):
+    """The gradients of x, gain and bias."""
+    hat, rstd = kept
+    grad_hat = grad_y * gain
+    grad_x = rstd * (grad_hat - grad_hat.mean(axis=-1, keepdims=True)
+                     - hat * (grad_hat * hat).mean(axis=-1, keepdims=True))
+    return grad_x, (grad_y * hat).sum(axis=(0, 1)), grad_y.sum(axis=(0, 1))
+
+
+BLOCK_TENSORS = ("norm1.weight", "norm1.bias", "qkv.weight", "qkv.bias", "proj.weight", "proj.bias",
+                 "norm2.weight", "norm2.bias", "fc.weight", "fc.bias", "out.weight", "out.bias")
+
+
+def block_shapes(channels):
+    return dict(zip(BLOCK_TENSORS, (
+        (channels,), (channels,), (3 * channels, channels), (3 * channels,), (channels, channels),
+        (channels,), (channels,), (channels,), (4 * channels, channels), (4 * channels,),
+        (channels, 4 * channels), (channels,))))
+
+
+def block(x, p, heads):
+    """Pre-norm attention and feed-forward network of x (B, T, C): y, and what backward needs."""
+    batch, length, channels = x.shape
+    size = channels // heads
+    norm1, kept1 = layer_norm(x, p["norm1.weight"], p["norm1.bias"])
+    qkv = norm1 @ p["qkv.weight"].T + p["qkv.bias"]
+    q, k, v = qkv.reshape(batch, length, 3, heads, size).transpose(2, 0, 3, 1, 4)
+    scores = np.where(np.tril(np.ones((length, length), bool)),
+                      q @ k.swapaxes(2, 3) / math.sqrt(size), -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    attended = (weights @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+    h = x + attended @ p["proj.weight"].T + p["proj.bias"]
+    norm2, kept2 = layer_norm(h, p["norm2.weight"], p["norm2.bias"])
+    hidden, slope = gelu_tanh(norm2 @ p["fc.weight"].T + p["fc.bias"])
+    y = h + hidden @ p["out.weight"].T + p["out.bias"]
+    return y, (kept1, norm1, q, k, v, weights, attended, kept2, norm2, hidden, slope)
+
+
+def block_backward(grad_y, p, heads, kept):
+    """The gradients of x, and of the parameters by their names."""
+    kept1, norm1, q, k, v, weights, attended, kept2, norm2, hidden, slope = kept
+    batch, length, channels = grad_y.shape
+    size, grads = channels // heads, {}
+
+    def linear(name, grad_out, x):
+        grads[f"{name}.weight"] = np.einsum("bto,bti->oi", grad_out, x)
+        grads[f"{name}.bias"] = grad_out.sum(axis=(0, 1))
+        return grad_out @ p[f"{name}.weight"]
+
+    grad_norm2 = linear("fc", linear("out", grad_y, hidden) * slope, norm2)
+    grad_h, grads["norm2.weight"], grads["norm2.bias"] = layer_norm_backward(
+        grad_norm2, p["norm2.weight"], kept2)
+    grad_h = grad_h + grad_y
+    grad_heads = linear("proj", grad_h, attended)
+    grad_heads = grad_heads.reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+    grad_weights = grad_heads @ v.swapaxes(2, 3)
+    inner = (grad_weights * weights).sum(axis=-1, keepdims=True)
+    grad_scores = weights * (grad_weights - inner) / math.sqrt(size)
+    grad_qkv = np.stack([grad_scores @ k, grad_scores.swapaxes(2, 3) @ q,
+                         weights.swapaxes(2, 3) @ grad_heads])
+    grad_qkv = grad_qkv.transpose(1, 3, 0, 2, 4).reshape(batch, length, 3 * channels)
+    grad_x, grads["norm1.weight"], grads["norm1.bias"] = layer_norm_backward(
+        linear("qkv", grad_qkv, norm1), p["norm1.weight"], kept1)
+    return grad_x + grad_h, grads
+
+
+def transformer_block():
+    """Forward and backward of a block of awkward sizes."""
+    generator = np.random.default_rng(74)
+    batch, length, channels, heads = 2, 9, 12, 3
+    x = random(generator, (batch, length, channels))
+    grad_y = random(generator, x.shape)
+    parameters = {}
+    for name, shape in block_shapes(channels).items():
+        scale = 1 / math.sqrt(shape[-1]) if len(shape) == 2 else 0.3
+        centre = 1 if name in ("norm1.weight", "norm2.weight") else 0
+        parameters[name] = generator.normal(centre, scale, shape).astype(np.float32)
+    exact = {name: array.astype(np.float64) for name, array in parameters.items()}
+    y, kept = block(x.astype(np.float64), exact, heads)
+    grad_x, grads = block_backward(grad_y.astype(np.float64), exact, heads, kept)
+    return {"shape": np.array([batch, length, channels, heads], np.float64), "x": x,
+            "grad_y": grad_y, "y": y, "grad_x": grad_x, **parameters,
+            **{f"grad_{name}": grads[name] for name in BLOCK_TENSORS}}
+
+
+def bell(seed, stream, n):
+    """random_numbers::bell(seed, stream, i) for i < n: float32, nearly normal."""
+    words = philox_words(np.arange(n), seed, stream, 2) >> np.uint64(10)
+    return np.float32(math.sqrt(3) / 2) * (words.sum(axis=1).astype(np.float32)
+                                           * np.float32(2.0**-21) - np.float32(4))
+
+
+def train_shakespeare():
+    """Two blocks of two heads with AdamW on a text of eleven characters: the losses of 20 steps."""
+    generator = np.random.default_rng(75)
+    seed, layers, heads, channels, context, batch, steps = 2**33 + 5, 2, 2, 8, 6, 3, 20
+    text = np.frombuffer(b"abcdefghij\n", np.uint8)[np.cumsum(generator.integers(1, 4, 300)) % 11]
+    tokens = np.unique(text, return_inverse=True)[1]
+    train, vocabulary = tokens[:len(text) // 10 * 9], 11
+    shapes = {"token.weight": (vocabulary, channels), "position.weight": (context, channels)}
+    for layer in range(layers):
+        shapes |= {f"{layer}.{name}": shape for name, shape in block_shapes(channels).items()}
+    shapes |= {"norm.weight": (channels,), "norm.bias": (channels,),
+               "head.weight": (vocabulary, channels)}
+    p = {}
+    for stream, (name, shape) in enumerate(shapes.items()):
+        p[name] = np.full(shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
+        if len(shape) == 2:
+            ends_box = name.endswith((".proj.weight", ".out.weight"))
+            deviation = np.float32(0.02 / math.sqrt(2 * layers) if ends_box else 0.02)
+            p[name] = (deviation * bell(seed, stream, shape[0] * shape[1])).reshape(shape).astype(
+                np.float64)
+    moments = {name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}
+    highest, beta1, beta2, epsilon, decay = (
+        float(np.float32(value)) for value in (3e-3, 0.9, 0.999, 1e-8, 1e-2))
+    blocks = [{name: f"{layer}.{name}" for name in BLOCK_TENSORS} for layer in range(layers)]
+    losses = []
+    for step in range(steps):
+        words = philox_words(np.arange((step + 1) * batch // 4 + 1), seed, 0x7E87, 0).reshape(-1)
+        begin = words[step * batch:(step + 1) * batch] % np.uint64(len(train) - context)
+        place = begin.astype(np.int64)[:, None] + np.arange(context)
+        x, kept = p["token.weight"][train[place]] + p["position.weight"], []
+        for names in blocks:
+            x, of_block = block(x, {name: p[full] for name, full in names.items()}, heads)
+            kept.append(of_block)
+        norm, of_norm = layer_norm(x, p["norm.weight"], p["norm.bias"])
+        logits = (norm @ p["head.weight"].T).reshape(-1, vocabulary)
+        loss, grad = cross_entropy(logits, train[place + 1].reshape(-1))
+        losses.append(loss)
+        grads = {"head.weight": grad.T @ norm.reshape(-1, channels)}
+        grad, grads["norm.weight"], grads["norm.bias"] = layer_norm_backward(
+            (grad @ p["head.weight"]).reshape(norm.shape), p["norm.weight"], of_norm)
+        for names, of_block in reversed(list(zip(blocks, kept))):
+            grad, of_tensors = block_backward(grad, {name: p[full] for name, full in names.items()},
+                                              heads, of_block)
+            grads |= {names[name]: of_tensor for name, of_tensor in of_tensors.items()}
+        grads["position.weight"] = grad.sum(axis=0)
+        grads["token.weight"] = np.zeros(shapes["token.weight"])
+        np.add.at(grads["token.weight"], train[place], grad)
+        warm = steps // 10
+        done = (step - warm) / (steps - warm)
+        rate = float(np.float32(highest * (step + 1) / warm if step < warm else
+                                highest * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)))
+        for name, (m, v) in moments.items():
+            m += (1 - beta1) * (grads[name] - m)
+            v += (1 - beta2) * (grads[name]**2 - v)
+            m_hat, v_hat = m / (1 - beta1**(step + 1)), v / (1 - beta2**(step + 1))
+            p[name] -= rate * decay * p[name] + rate * m_hat / (np.sqrt(v_hat) + epsilon)
+    return {"text": text.astype(np.float64), "losses": np.array(losses)}
+
+
 def random_numbers():
     """The generator of common/random.h, as it is above."""
-    return {"uniform": uniform(2**40 + 7, 3, SIZE),
+    return {"uniform": uniform(2**40 + 7, 3, SIZE), "bell": bell(2**40 + 7, 3, SIZE),
             "permutation": permute(np.arange(SIZE), SIZE, 2**40 + 7, 5).astype(np.int64)}
 
 
 STEPS = (random_numbers, vector_add, axpy, dot, activations, transpose, gemv, gemm, gemm_mixed,
          matrix_activations, softmax, losses, dense, mlp_forward, dense_backward,
          activation_backward, gradient_check, optimizers, sequential, train_toy, train_sales,
-         train_mnist)
+         train_mnist, conv2d, maxpool, train_cnn, embedding, layernorm, attention,
+         transformer_block, train_shakespeare)
 
 
 def save(path, array):

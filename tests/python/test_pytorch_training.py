@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path):
 
 
 @pytest.mark.parametrize("arguments, complaint", [
-    (["mnits"], "'mnits' is unknown; there are xor, mnist, sales, adam"),
+    (["mnits"], "'mnits' is unknown; there are xor, mnist, sales, cnn, small, medium, adam"),
     (["--json", "/no/such/a.json"], "--json: there is no folder /no/such"),
     (["--sales-rows", "1023"], "--sales-rows: a batch has 1024 rows"),
     (["--repeat", "0"], "'0' is not a number from 1 to 10^10"),
@@ -53,3 +54,37 @@ def test_what_cannot_be_asked_for(tmp_path: Path, arguments: list[str], complain
     result = run(tmp_path, TORCH, *arguments)
     assert result.returncode == 2
     assert result.stderr.endswith(f"{complaint}\n")
+
+
+# Layers that remember what they were made of, and settings that can be set.
+RECORDER = TORCH + """
+nn.__getattr__ = lambda name: lambda *values, **named: (name, *values, *named.items())
+nn.Sequential = lambda *layers: list(layers)
+backends = types.SimpleNamespace(
+    cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=True)),
+    cudnn=types.SimpleNamespace(allow_tf32=True, benchmark=False))
+"""
+LOOK = """
+import json, pytorch_training as training, torch
+training.use_float32()
+print(json.dumps({"cnn": training.cnn_network(), "measurements": list(training.TASKS),
+                  "tf32": [torch.backends.cudnn.allow_tf32,
+                           torch.backends.cuda.matmul.allow_tf32]}))
+"""
+
+
+def test_the_network_is_that_of_the_course(tmp_path: Path):
+    (tmp_path / "torch.py").write_text(RECORDER, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'scripts'}",
+                   "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True,
+                            text=True, check=True)
+    found = json.loads(result.stdout)
+    same = ["padding", 1]
+    assert found["cnn"] == [
+        ["Unflatten", 1, [1, 28, 28]],
+        ["Conv2d", 1, 8, 3, same], ["ReLU"], ["MaxPool2d", 2],
+        ["Conv2d", 8, 16, 3, same], ["ReLU"], ["MaxPool2d", 2],
+        ["Flatten"], ["Linear", 784, 64], ["ReLU"], ["Linear", 64, 10]]
+    assert found["measurements"] == ["xor", "mnist", "sales", "cnn", "small", "medium"]
+    assert found["tf32"] == [False, False]
