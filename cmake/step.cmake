@@ -97,7 +97,7 @@ endfunction()
 
 # A step of the course: add_step(stage1_vector/01_vector_add) builds the program `vector_add` and the
 # tests `vector_add_test`, registers both with ctest under the label `stage1`, and has the step's
-# headers compiled alone.
+# headers compiled alone; with a NAME_instances.hip, the library of that.
 function(add_step path)
   string(REGEX MATCH "^((stage[0-9]+)_[a-z0-9_]+)/[0-9][0-9]_([a-z0-9_]+)$" matched "${path}")
   if(NOT matched)

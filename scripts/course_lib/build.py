@@ -48,7 +48,8 @@ class Build:
     def program(self, step: Step) -> Path:
         return self.folder / step.folder.parent.name / step.name
 
-    def configure(self, hardware: Hardware, python: Path | None = None) -> None:
+    def configure(self, hardware: Hardware, python: Path | None = None,
+                  definitions: list[str] | None = None) -> None:
         """Runs CMake. `python` is the interpreter for the NumPy references, if there is one."""
         environment = dict(self.environment)
         if self.backend == "cuda" and hardware.nvcc and not shutil.which("nvcc"):
@@ -56,6 +57,7 @@ class Build:
         command = ["cmake", "--preset", self.backend, "-B", str(self.folder)]
         if python:
             command.append(f"-DPython3_EXECUTABLE={python}")
+        command += definitions or []
         if not self._is_configured():
             command.append("--fresh")  # forgets what a failed or a moved configuration has found
         progress = terminal.Progress("configuring")

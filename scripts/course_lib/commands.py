@@ -11,13 +11,14 @@ import shutil
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import backend, packages, plot, process, python_env, results, steps, terminal
+from . import (backend, check, exercises, learn, packages, plot, process, python_env, results, steps,
+               terminal, watch)
 from .build import Build, build_root
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from .terminal import Column, say
+from .workspace import Progress, Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +71,8 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
 
     run = add("run", run_command, "build and run steps, print the table of results", True)
     run.add_argument("--quick", action="store_true", help="small sizes: checks, no fair times")
+    run.add_argument("--mine", action="store_true",
+                     help="with your own headers of workspace/ that have passed their checks")
     run.add_argument("--json-dir", metavar="DIR", type=Path,
                      help="also keep every program's results as DIR/<program>.json")
     add("test", test_command, "build everything and run the tests", True)
@@ -78,6 +81,25 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
                          help="draw these results of earlier runs instead of running steps")
     lister = add("list", list_command, "the steps of the course", False)
     lister.add_argument("--json", action="store_true", help="for programs")
+    begin = add("start", start_command, "write a step's headers into workspace/, to be filled in",
+                True)
+    begin.add_argument("--reset", action="store_true",
+                       help="begin anew; what is there is kept under a dated name")
+    checker = add("check", check_command, "build, correctness, safety and speed of your headers", True)
+    checker.add_argument("--solution", action="store_true", help="check the repository's own instead")
+    add("watch", watch_command, "check again whenever a header is saved", True)
+    hinter = add("hint", hint_command, "the next of an exercise's three hints", False)
+    hinter.add_argument("step", metavar="STEP")
+    hinter.add_argument("exercise", metavar="EXERCISE", nargs="?",
+                        help="default: the first that is not filled in")
+    solver = add("solution", solution_command, "your header beside the solution", False)
+    solver.add_argument("step", metavar="STEP")
+    solver.add_argument("--give-up", action="store_true", help="also where it is not solved yet")
+    reached = add("progress", progress_command, "what you have reached; carry it to another machine",
+                  False)
+    reached.add_argument("--export", metavar="FILE", type=Path, help="write it, with your headers")
+    reached.add_argument("--import", metavar="FILE", type=Path, dest="take",
+                         help="take over an exported file")
     add("doctor", doctor_command, "what this machine has and lacks for the course", False)
     return parser.parse_args(arguments)
 
@@ -135,8 +157,14 @@ def run_command(options: argparse.Namespace) -> int:
             raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
         _require_folder(options.json_dir)
     build, hardware, _ = _set_up(options.backend)
-    build.configure(hardware)
+    if options.mine:
+        build, mine = _with_own_headers(build)
+        build.configure(hardware, None, [f"-DCOURSE_WORKSPACE={mine}"])
+    else:
+        build.configure(hardware)
     build.build([step.name for step in chosen])
+    if options.mine:
+        _say_whose(chosen, build, mine)
     start = time.monotonic()
     outcomes = [_run_step(step, build, options) for step in chosen]
     say()
@@ -149,6 +177,52 @@ def run_command(options: argparse.Namespace) -> int:
     if codes <= {OK}:
         return OK
     return MISSING if codes <= {OK, MISSING} else FAILED
+
+
+def _with_own_headers(build: Build) -> tuple[Build, Path]:
+    """A build tree of its own, and the folder with the learner's headers that comes before the
+    repository in it. Only a header that has passed its check as it stands is taken."""
+    workspace = Workspace(ROOT)
+    progress = Progress(workspace)
+    folder = build.folder.parent / f"{build.backend}-mine"
+    include = folder.parent / "mine"
+    wanted = {}
+    for course in learn.all_courses(ROOT):
+        for name in course.files:
+            path = workspace.file(course.step, name)
+            if not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8")
+            if progress.is_passed_text(course.step, name, text):
+                wanted[include / path.relative_to(workspace.folder)] = text
+            else:
+                say(f"  not used: {learn.shown(path)}, which has not passed "
+                    f"`scripts/course check {course.step.number}`", "yellow")
+    if not wanted:
+        raise CourseError("no header in workspace/ has passed its check: nothing of yours to run",
+                          USAGE)
+    for path in include.rglob("*.h") if include.is_dir() else ():
+        if path not in wanted:
+            path.unlink()
+    for path, text in wanted.items():  # left alone where it is the same: nothing is built anew
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return Build(build.root, folder, build.backend, build.environment), include
+
+
+def _say_whose(chosen: list[steps.Step], build: Build, include: Path) -> None:
+    """Which of the learner's headers each program was built from, as the compiler has noted."""
+    own = sorted(include.rglob("*.h"))
+    for step in chosen:
+        object_file = f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/"
+        answer = process.output(["ninja", "-C", str(build.folder), "-t", "deps",
+                                 f"{object_file}{step.name}.hip.o"]) or ""
+        used = [path for path in own if str(path) in answer]
+        names = ", ".join(f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in used)
+        say(f"{step.number} {step.name} runs " + (f"with your {names}" if used
+                                                  else "with nothing of yours: it includes none of it"),
+            "green" if used else "yellow")
 
 
 def _require_folder(folder: Path) -> None:
@@ -306,51 +380,202 @@ def _requirements(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
+# ---- start, check, watch, hint, solution, progress ---------------------------------------------
+
+
+def _course_of(word: str) -> exercises.Course:
+    chosen = _chosen_steps([word])
+    if len(chosen) > 1:
+        raise CourseError(f"'{word}' is {len(chosen)} steps: name one", USAGE)
+    return exercises.load(chosen[0])
+
+
+def _one_course(options: argparse.Namespace, what: str) -> exercises.Course:
+    """The step that is named, or else the one that was begun last and is not solved."""
+    if len(options.steps) > 1:
+        raise CourseError(f"`{what}` takes one step", USAGE)
+    if options.steps:
+        return _course_of(options.steps[0])
+    progress = Progress(Workspace(ROOT))
+    begun = [(record.get("started", ""), number) for number, record in progress.steps.items()
+             if record.get("state") == "in progress"]
+    if not begun:
+        raise CourseError("no exercise is in progress: begin one, e.g. `scripts/course start 1.1`",
+                          USAGE)
+    return _course_of(max(begun)[1])
+
+
+def start_command(options: argparse.Namespace) -> int:
+    if not options.steps:
+        following = learn.next_step(ROOT, Progress(Workspace(ROOT)))
+        if following is None:
+            raise CourseError("every exercise of the course is solved", USAGE)
+        options.steps = [following.number]
+    return learn.start(_one_course(options, "course start"), Workspace(ROOT), options.reset)
+
+
+def _builds(course: exercises.Course, wanted: str) -> list[Build]:
+    """The CPU backend's build, which checks, and the GPU's where there is one; both up to date."""
+    hardware = backend.detect()
+    names = ["cpu"]
+    if wanted != "cpu":
+        chosen = backend.choose(hardware, wanted).backend
+        names += [chosen] if chosen != "cpu" else []
+    builds = []
+    for name in names:
+        build, hardware, _ = _set_up(name)
+        build.configure(hardware)
+        build.build([course.step.name])
+        builds.append(build)
+    return builds
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """Checks the learner's headers of one step."""
+    course = _one_course(options, "course check")
+    workspace = Workspace(ROOT)
+    if not options.solution and not workspace.started(course):
+        raise CourseError(f"step {course.step.number} is not begun: `scripts/course start "
+                          f"{course.step.number}`", USAGE)
+    return learn.check_step(course, workspace, _builds(course, options.backend),
+                            check.load_signatures(ROOT), options.solution)
+
+
+WATCH_KEYS = "h hint   n next   s solution   r reset   q quit"
+
+
+def watch_command(options: argparse.Namespace) -> int:
+    """Checks, waits for a saved file or a key, and so on until q or Ctrl-C."""
+    workspace = Workspace(ROOT)
+    course = _one_course(options, "course watch")
+    if not workspace.started(course):
+        learn.start(course, workspace, False)
+    builds = _builds(course, options.backend)
+    signatures = check.load_signatures(ROOT)
+    changes = watch.Changes(workspace.folder)
+    try:
+        with watch.Keys() as keys:
+            run = True
+            while True:
+                if run:
+                    say()
+                    learn.check_step(course, workspace, builds, signatures)
+                    say()
+                    say(f"watching {learn.shown(workspace.folder)} ({changes.how})   "
+                        + (WATCH_KEYS if keys.descriptor is not None else "Ctrl-C ends"), "dim")
+                run = False
+                changed, key = changes.wait(keys.descriptor)
+                own = {workspace.file(course.step, name) for name in course.files}
+                if own & set(changed):
+                    run = True
+                elif key == "q":
+                    return OK
+                elif key == "h":
+                    learn.hint(course, workspace, None)
+                elif key == "s":
+                    _said(lambda: learn.solution(course, workspace, False))
+                elif key == "r":
+                    _said(lambda: learn.start(course, workspace, True))
+                    run = True
+                elif key == "n":
+                    following = learn.next_step(ROOT, Progress(workspace))
+                    if following is None or following == course.step:
+                        say("this one first" if following else "every exercise is solved", "yellow")
+                        continue
+                    course = exercises.load(following)
+                    if not workspace.started(course):
+                        learn.start(course, workspace, False)
+                    builds = _builds(course, options.backend)
+                    changes.close()
+                    changes = watch.Changes(workspace.folder)
+                    run = True
+    except KeyboardInterrupt:
+        say()
+        return OK
+    finally:
+        changes.close()
+
+
+def _said(action) -> None:
+    """A request that can't be met is a line, and no end of the watch."""
+    try:
+        action()
+    except CourseError as error:
+        say(str(error), "yellow")
+
+
+def hint_command(options: argparse.Namespace) -> int:
+    return learn.hint(_course_of(options.step), Workspace(ROOT), options.exercise)
+
+
+def solution_command(options: argparse.Namespace) -> int:
+    return learn.solution(_course_of(options.step), Workspace(ROOT), options.give_up)
+
+
+def progress_command(options: argparse.Namespace) -> int:
+    workspace = Workspace(ROOT)
+    if options.export and options.take:
+        raise CourseError("either --export or --import", USAGE)
+    if options.export:
+        return learn.export_progress(workspace, options.export)
+    if options.take:
+        return learn.import_progress(workspace, options.take)
+    progress = Progress(workspace)
+    courses = [step for step in steps.discover(ROOT) if exercises.has_exercises(step)]
+    for step in courses:
+        if progress.state(step) != "not started":
+            say(f"{step.number} {step.name}: {progress.state(step)}")
+    solved = sum(progress.state(step) == "passed" for step in courses)
+    say(f"{solved} of {len(courses)} steps are solved")
+    return OK
+
+
 # ---- list --------------------------------------------------------------------------------------
 
 
 def list_command(options: argparse.Namespace) -> int:
-    """The roadmap: the steps that are there with their versions, and those that are planned."""
-    choice = backend.choose(backend.detect(), options.backend)
-    made = os.environ.get("COURSE_BUILD_DIR") or ROOT / "build"
-    build = Build(ROOT, Path(made) / choice.backend, choice.backend, dict(os.environ))
-    present = steps.discover(ROOT)
-    summaries = {row.name: row.summary for row in steps.roadmap(ROOT)}
-    with ThreadPoolExecutor(process.cpu_count()) as pool:
-        versions = list(pool.map(lambda step: _versions(build.program(step)), present))
-    entries = [
-        {"step": step.number, "program": step.name, "summary": summaries.get(step.name, ""),
-         "path": str(step.folder.relative_to(ROOT)), "state": "there", "versions": names}
-        for step, names in zip(present, versions)
-    ]
-    there = {step.name for step in present}
-    entries += [
-        {"step": row.number, "program": row.name, "summary": row.summary, "path": "",
-         "state": "planned", "versions": []}
-        for row in steps.roadmap(ROOT) if row.name not in there
-    ]
+    """The roadmap: every step with what the learner has reached on this machine."""
+    present = {step.name: step for step in steps.discover(ROOT)}
+    progress = Progress(Workspace(ROOT))
+    choice = None
+    entries = []
+    for row in steps.roadmap(ROOT):
+        step = present.get(row.name)
+        entry = {"step": row.number, "program": row.name, "lesson": row.summary, "path": "",
+                 "state": "planned", "ms": None, "of_limit": None, "of_vendor": None, "medal": None,
+                 "device": None}
+        if step:
+            has = exercises.has_exercises(step)
+            entry["path"] = str(step.folder.relative_to(ROOT))
+            entry["state"] = progress.state(step) if has else "no exercise"
+            devices = progress.steps.get(step.number, {}).get("devices", {})
+            wanted = options.backend
+            if devices and wanted == "auto":
+                choice = choice or backend.choose(backend.detect(), "auto")
+                wanted = choice.backend
+            here = {name: figures for name, figures in devices.items()
+                    if name.startswith(f"{wanted}:")}
+            if here:
+                device, figures = min(here.items(), key=lambda item: item[1].get("ms") or 0)
+                entry.update({key: figures.get(key) for key in
+                              ("ms", "of_limit", "of_vendor", "medal")}, device=device)
+        entries.append(entry)
     entries.sort(key=lambda entry: [int(part) for part in entry["step"].split(".")])
     if options.json:
         say(json.dumps(entries, indent=1, ensure_ascii=False))
         return OK
-    columns = [Column("step"), Column("program"), Column("what it shows", flexible=True),
-               Column("versions", flexible=True, optional=True)]
-    rows = [
-        [e["step"], e["program"], e["summary"],
-         "planned" if e["state"] == "planned" else ", ".join(e["versions"]) or "-"]
-        for e in entries
-    ]
+    columns = [Column("step"), Column("program"), Column("lesson", flexible=True), Column("state"),
+               Column("best", right=True), Column("of limit", right=True, optional=True),
+               Column("of vendor", right=True, optional=True), Column("medal", optional=True)]
+    rows = [[e["step"], e["program"], e["lesson"], e["state"], results.format_ms(e["ms"]),
+             results.format_share(e["of_limit"]), results.format_share(e["of_vendor"]),
+             e["medal"] or "-"] for e in entries]
     header, *lines = terminal.format_table(columns, rows, terminal.width())
     say(header, "bold")
+    styles = {"planned": "dim", "passed": "green", "in progress": "yellow"}
     for entry, line in zip(entries, lines):
-        say(line, "dim" if entry["state"] == "planned" else "")
+        say(line, styles.get(entry["state"], ""))
     return OK
-
-
-def _versions(program: Path) -> list[str]:
-    """The versions that a built program lists, one per line with its lesson; none if not built."""
-    answer = process.output([str(program), "--list"]) if program.is_file() else None
-    return [line.split("  ")[0] for line in (answer or "").splitlines() if line.strip()]
 
 
 # ---- doctor ------------------------------------------------------------------------------------

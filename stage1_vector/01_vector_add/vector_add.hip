@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t n = options.sizes[0];
     require_device_memory(3.0 * sizeof(float) * static_cast<double>(n));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
 
     Problem problem(n, options.seed);
     run<vector_add::Add>("c = a + b", &vector_add::Launch::add, problem, options, report);

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t n = options.sizes[0];
     require_device_memory(3.0 * sizeof(float) * static_cast<double>(n));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     Problem problem(n, options.seed);
     activations::for_each_activation(
         [&](auto activation) { run<decltype(activation)>(problem, options, report); });

@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
     require_work(options);
     const size_t rows = options.sizes[0], cols = options.sizes[1];
     require_device_memory(bytes(rows, cols));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     run(rows, cols, options, report);
     // A shape whose rows begin at any multiple of 4 bytes, and whose last tiles are cut off.
     if (!options.sizes_given) run(rows - 1, cols - 3, options, report);

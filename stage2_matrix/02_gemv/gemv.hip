@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     }
     shapes.push_back({true, rows, cols});
     require_device_memory(shapes[0].bytes() + sizeof(float) * double{gemv::kMaxPartials});
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     for (const Shape& shape : shapes) run(shape, options, report);
   });
 }

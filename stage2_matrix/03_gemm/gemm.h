@@ -655,6 +655,8 @@ void launch_vectorized(const Product& product, const Epilogue& epilogue, hipStre
   });
 }
 
+// Every `extern template` is compiled once, in gemm_instances.hip, and not in every program that
+// includes this file.
 extern template void launch_vectorized<Square, Rectangles<Square>, AllLayouts>(const Product&,
                                                                                const Combine&,
                                                                                hipStream_t);
@@ -688,6 +690,10 @@ struct Waves {
   }
 };
 
+extern template void launch_vectorized<Square, Waves<Square>, AllLayouts>(const Product&,
+                                                                          const Combine&,
+                                                                          hipStream_t);
+
 // C = alpha op(A) op(B) + beta C    any sizes, this layout, any alignment.
 // Fixes : the float4s that a wave of vectorized reads from shared memory lie two per bank, and come
 //         from a strip of the tile: two rows of threads by sixteen.
@@ -695,9 +701,6 @@ struct Waves {
 //         of 4 x 4 so far apart that the groups of a wave are neighbours.
 // Thread: Waves::of() shows which lane owns which group; the kernel is that of vectorized.
 // Costs : the same loads, without conflicts.
-extern template void launch_vectorized<Square, Waves<Square>, AllLayouts>(const Product&,
-                                                                          const Combine&,
-                                                                          hipStream_t);
 inline void launch_wave_tiled(const Product& product, hipStream_t stream = nullptr) {
   launch_vectorized<Square, Waves<Square>, AllLayouts>(product, combine(product), stream);
 }

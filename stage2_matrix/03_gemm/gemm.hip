@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
       require_device_memory(sizeof(float) *
                             (m * static_cast<double>(t.K) + n * static_cast<double>(t.K) + m * n));
     }
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     for (const Table& t : tables) {
       Problem problem(t.layout, t.M, t.N, t.K, options.seed);
       run(problem, t.whole_ladder, options, report);

@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
     const double N = static_cast<double>(options.sizes[1]);
     const double K = static_cast<double>(options.sizes[2]);
     require_device_memory(sizeof(float) * (M * K + K * N + M * N));  // of tf32, the largest
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     run<gpu::bfloat16>(options, report);
     run<gpu::half>(options, report);
     run<float>(options, report);

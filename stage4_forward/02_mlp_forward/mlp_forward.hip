@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
     require_device_memory(usual.bytes() + sizeof(float) * static_cast<double>(usual.batch) *
                                               static_cast<double>(usual.hidden));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     const std::vector<Shape> shapes =
         options.sizes_given ? std::vector<Shape>{usual} : usual_shapes(usual, options.quick);
     for (const Shape& shape : shapes) run(shape, options, report);

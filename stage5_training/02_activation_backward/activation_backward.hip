@@ -228,7 +228,7 @@ int main(int argc, char** argv) {
     require_device_memory(sizeof(float) *
                           (3.0 * static_cast<double>(rows) * static_cast<double>(cols) +
                            8.0 * static_cast<double>(rows) + 1e6));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     Problem problem(rows, cols, options.seed);
     if (wants_any(options, activation_backward::kVersions<activations::Sigmoid>))
       activations::for_each_activation(

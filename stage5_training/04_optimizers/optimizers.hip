@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
       throw UsageError("a model has 1 to " + size_text(kMaxTensors) + " tensors, not " +
                        std::to_string(tensors));
     require_device_memory(4.0 * sizeof(float) * static_cast<double>(n));
-    report.limits(timing::measure_limits(options.quick));
+    report.limits(timing::measure_limits(options));
     // A large model takes the memory's time, one of a hundredth of its size takes the launches'.
     std::vector<size_t> sizes{n};
     if (!options.sizes_given) sizes.push_back(n / 100);

@@ -67,9 +67,10 @@ def test_a_missing_file_is_found(project, name):
     assert f"{STEP}: {name} is missing" in answer.stdout
 
 
-def test_a_fifth_file_is_found_unless_named_for_hardware(project):
+def test_a_fifth_file_is_found_unless_named_for_hardware_or_instances(project):
     write(project, f"{STEP}/vector_add_sm90.h", "#pragma once\ninline void f() { asm(\"\"); }\n")
     write(project, "build/headers/c.hip", f'#include "{STEP}/vector_add_sm90.h"\n')
+    write(project, f"{STEP}/vector_add_instances.hip", f'#include "{STEP}/vector_add.h"\n')
     assert structure(project).returncode == 0
     write(project, f"{STEP}/helpers.txt", "")
     assert "helpers.txt is not one of a step's four files" in structure(project).stdout

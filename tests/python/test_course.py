@@ -448,15 +448,32 @@ def test_control_c_ends_cleanly(machine: Machine, whole_group: bool, tmp_path: P
 
 
 def test_list(machine: Machine):
-    assert machine.course("run", "1.1").returncode == 0
     entries = json.loads(machine.course("list", "--json").stdout)
     assert [(e["step"], e["state"]) for e in entries] == [
-        ("0.1", "there"), ("1.1", "there"), ("1.2", "there"), ("2.3", "planned")]
+        ("0.1", "no exercise"), ("1.1", "no exercise"), ("1.2", "no exercise"), ("2.3", "planned")]
     assert entries[1] == {
-        "step": "1.1", "program": "vector_add", "summary": "adding vectors", "state": "there",
-        "path": "stage1_vector/01_vector_add", "versions": ["naive"]}
+        "step": "1.1", "program": "vector_add", "lesson": "adding vectors",
+        "path": "stage1_vector/01_vector_add", "state": "no exercise", "ms": None, "of_limit": None,
+        "of_vendor": None, "medal": None, "device": None}
     text = machine.course("list").stdout
     assert "2.3   gemm        multiplying matrices          planned" in text
+
+
+def test_list_shows_what_was_reached_on_this_machine(machine: Machine):
+    folder = machine.root / "stage1_vector" / "01_vector_add"
+    (folder / "vector_add.h").write_text(
+        "// exercise: add (about 1 line)\nint a;\n// end exercise\n")
+    (folder / "exercise.toml").write_text(
+        '[[exercise]]\nname = "add"\nfile = "vector_add.h"\nhints = ["a", "b", "c"]\n')
+    best = {"ms": 2.0, "of_limit": 0.5, "of_vendor": None, "medal": "gold"}
+    (machine.root / "workspace").mkdir()
+    (machine.root / "workspace" / "progress.json").write_text(json.dumps(
+        {"schema": 1, "steps": {"1.1": {"state": "passed", "devices": {
+            "cpu: this": best, "cuda: another": {**best, "ms": 0.1}}}}}))
+    entry = json.loads(machine.course("list", "--json").stdout)[1]
+    assert (entry["state"], entry["ms"], entry["device"]) == ("passed", 2.0, "cpu: this")
+    text = machine.course("list").stdout
+    assert "passed" in text and "2.00 ms" in text and "gold" in text
 
 
 def test_doctor(machine: Machine):

@@ -1,0 +1,347 @@
+"""Checks a learner's header: compiles it into the step's own program, runs that over the step's
+shapes, and puts what went wrong into words.
+
+Every run is one process of the program with --quick, one shape, one size of a wave and one order of
+threads. On the CPU backend a run ends with a line that names the thread where a kernel reads outside
+a buffer, where threads wait at different barriers, or where nothing moves any more; what depends on
+the order of threads shows as rows that are right in one order and wrong in another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import process, results
+from .build import Build
+from .errors import FAILED, CourseError
+from .exercises import Course, Exercise, Mistake
+
+TIMEOUT = 20.0  # seconds of one run; the kernels themselves are stopped by HIP_CPU_TIMEOUT
+CPU_TIMEOUT = "5"
+
+# What is tried on the CPU backend: a shape's rows must be right in all of them.
+SETTINGS = (("32", "forward"), ("32", "reverse"), ("64", "random:7"))
+GPU_SETTINGS = (("", ""),)
+
+# How the CPU backend words what a kernel did, and what it is called here.
+FAULTS = (
+    ("outside", r"just past the end|past the end of|before the .*buffer|where no buffer is|"
+                r"memory just .* was written|outside the launch's|freed buffer"),
+    ("null", r"through a null pointer"),
+    ("barrier", r"barrier|returned while|different"),
+    ("deadlock", r"has not finished in time|wait"),
+    ("stack", r"needs more stack"),
+    ("division", r"division by zero"),
+)
+FAULT_WORDS = {
+    "outside": "a thread leaves its buffer",
+    "null": "a thread follows a null pointer",
+    "barrier": "the threads of a block don't meet at the same barrier",
+    "deadlock": "threads wait for each other for ever",
+    "stack": "a thread needs too much stack",
+    "division": "an integer is divided by zero",
+    "timeout": "the program does not end",
+    "crash": "the program crashes",
+    "error": "the program stops",
+}
+
+
+# ---- Compiling ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Compiled:
+    program: Path | None  # None: the compiler refused it
+    messages: str  # the compiler's, with the learner's paths
+
+
+class Compiler:
+    """Compiles a step's program with some of the step's headers replaced.
+
+    The commands are those of the step's build, which must be up to date; only the folder that holds
+    the replaced headers comes before the repository, and the result goes elsewhere.
+    """
+
+    def __init__(self, build: Build, course: Course, folder: Path):
+        self.build, self.course, self.folder = build, course, folder
+        step = course.step
+        answer = process.output(["ninja", "-C", str(build.folder), "-t", "commands",
+                                 f"{step.folder.parent.name}/{step.name}"])
+        lines = (answer or "").splitlines()
+        self._sources: list[tuple[str, str]] = []  # the command and the object file of each
+        for name in (f"{step.name}.hip", f"{step.name}_instances.hip"):
+            source = step.folder / name
+            found = [line for line in lines if re.search(rf"-c \S*{re.escape(str(source))}'?( |$)", line)]
+            if found:
+                self._sources.append((found[-1], re.search(r" -o (\S+)", found[-1])[1]))
+        if not self._sources or not build.program(step).is_file():
+            raise CourseError(f"the build in {build.folder} has no {step.name}: run "
+                              f"`scripts/course run {step.number}` first", FAILED)
+        self._link = lines[-1]
+        self._built = build.program(step).stat().st_mtime_ns  # newer: all is made anew
+
+    def compile(self, headers: dict[str, str], shown_as: dict[str, str], fast: bool) -> Compiled:
+        """`headers` are texts by file name. `fast`: little optimization, for checks; else as the
+        course builds it, for times. What was compiled before is taken from the folder."""
+        step = self.course.step
+        key = json.dumps([sorted(headers.items()), fast, self._sources, self._built])
+        place = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+        program = place / step.name
+        log = place / "messages.txt"
+        if log.is_file():
+            return Compiled(program if program.is_file() else None, log.read_text(encoding="utf-8"))
+        overlay = place / "include" / step.folder.parent.name / step.folder.name
+        overlay.mkdir(parents=True, exist_ok=True)
+        for name, text in headers.items():
+            (overlay / name).write_text(text, encoding="utf-8")
+
+        def run(command: str) -> tuple[int, str]:
+            done = subprocess.run(
+                command, shell=True, cwd=self.build.folder, env=self.build.environment, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                errors="replace", check=False)
+            process.raise_if_disk_full(done.stdout, place)
+            for name, path in shown_as.items():
+                done.stdout = done.stdout.replace(str(overlay / name), path)
+            return done.returncode, done.stdout
+
+        # The program and, where it is compiled apart, what the step's header declares extern.
+        link = re.sub(r" -o \S+", f" -o {_quoted(place / 'linked')}", self._link, count=1)
+        commands = []
+        for number, (command, object_file) in enumerate(self._sources):
+            made = _quoted(place / f"{number}.o")
+            commands.append(self._adapted(command, object_file, made, place / "include", fast))
+            library = rf"\S*lib{step.name}_instances\.a"
+            link = (link.replace(object_file, made, 1) if number == 0
+                    else re.sub(library, made, link, count=1))
+        with ThreadPoolExecutor(process.cpu_count()) as pool:
+            done = list(pool.map(run, commands))
+        if all(code == 0 for code, _ in done):
+            done.append(run(link))
+        messages = "".join(dict.fromkeys(text for _, text in done))
+        if all(code == 0 for code, _ in done):
+            os.replace(place / "linked", program)
+        for number in range(len(self._sources)):
+            (place / f"{number}.o").unlink(missing_ok=True)
+        log.write_text(messages, encoding="utf-8")
+        return Compiled(program if program.is_file() else None, messages)
+
+    @staticmethod
+    def _adapted(command: str, object_file: str, made: str, include: Path, fast: bool) -> str:
+        """The build's command, with `include` searched before the repository, into another file."""
+        command = command.replace(" -I", f" -I{_quoted(include)} -I", 1)
+        command = command.replace(f" -o {object_file}", f" -o {made}", 1)
+        command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
+        # An emptied region leaves names that nothing uses: that is no news to whoever must fill it.
+        command = re.sub(r" -Wextra\b", " -Wextra -Wno-unused-variable -Wno-unused-parameter"
+                         " -Wno-unused-but-set-variable", command) if " -x cu" not in command else command
+        return re.sub(r" -O[0-9s]\b", " -O0", command) if fast else command
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+# ---- Running -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one version made of one problem."""
+
+    version: str
+    problem: str  # the table's: "NN   M=17 N=33 K=65 float32"
+    status: str  # ok, wrong, unwritten or nan
+    failed: int = 0
+    compared: int = 0
+    index: int = 0  # of the first element out of bound
+    max_error: float | None = None
+    bound: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: a shape, a size of a wave, an order of threads."""
+
+    shape: str
+    wave: str
+    order: str
+    outcomes: tuple[Outcome, ...]
+    fault: str = ""  # a key of FAULT_WORDS; empty: the program came to its end
+    message: str = ""  # the program's own words on it
+
+    @property
+    def ok(self) -> bool:
+        return not self.fault and all(outcome.status == "ok" for outcome in self.outcomes)
+
+
+def run_all(program: Path, course: Course, versions: list[str], on_gpu: bool,
+            replace: dict[str, str], at_a_time: int = 0) -> list[Run]:
+    """Every shape in every setting, as many `at_a_time` as there are processors unless it says."""
+    settings = GPU_SETTINGS if on_gpu else SETTINGS
+    jobs = [(shape, *setting) for shape in (course.shapes or ("",)) for setting in settings]
+
+    def one(number: int) -> Run:
+        shape, wave, order = jobs[number]
+        return _run(program, course, versions, shape, wave, order, number, replace)
+
+    with ThreadPoolExecutor(1 if on_gpu else at_a_time or process.cpu_count()) as pool:
+        return list(pool.map(one, range(len(jobs))))
+
+
+def _run(program: Path, course: Course, versions: list[str], shape: str, wave: str, order: str,
+         number: int, replace: dict[str, str]) -> Run:
+    written = program.parent / f"{number}.json"
+    written.unlink(missing_ok=True)
+    command = [str(program), "--quick", "--no-limits", "--repeat", "1", "--json", str(written), *course.arguments]
+    for version in versions:
+        command += ["--version", version]
+    if shape:
+        command += ["--size", shape]
+    if wave:
+        command += ["--wave", wave, "--order", order]
+    environment = {**os.environ, "HIP_CPU_TIMEOUT": CPU_TIMEOUT}
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment, timeout=TIMEOUT, text=True, errors="replace", check=False,
+            cwd=program.parent)
+        code, complaint = done.returncode, done.stderr
+    except subprocess.TimeoutExpired:
+        return Run(shape, wave, order, (), "timeout", f"not at its end after {TIMEOUT:.0f} s")
+    for made, path in replace.items():
+        complaint = complaint.replace(made, path)
+    outcomes: tuple[Outcome, ...] = ()
+    if written.is_file():
+        report = results.load(written)
+        outcomes = tuple(
+            _outcome(table["problem"], row)
+            for table in report["tables"] for row in table["rows"]
+            if not row["peer"] and row["status"] != "skipped")
+    message = "\n".join(line for line in complaint.splitlines() if line.strip())
+    fault = ""
+    if code < 0:
+        fault = "crash"
+        message = message or f"ended by signal {-code}"
+    elif code not in (0, 1) or (code == 1 and all(o.status == "ok" for o in outcomes)):
+        fault = "error"
+    if message and fault:
+        fault = next((name for name, words in FAULTS if re.search(words, message)), fault)
+    elif message:
+        named = next((name for name, words in FAULTS if re.search(words, message)), "")
+        fault = named if code != 0 else ""
+    return Run(shape, wave, order, outcomes, fault, message)
+
+
+def _outcome(problem: str, row: dict) -> Outcome:
+    status = "ok"
+    if row["status"] != "ok":
+        status = "wrong"
+        if row.get("unwritten"):
+            status = "unwritten"
+        elif row["max_error"] is None and row["compared"]:
+            status = "nan"
+    return Outcome(row["name"], problem, status, row.get("failed", 0), row["compared"],
+                   row.get("first", row["index"]), row["max_error"], row["bound"], row["note"])
+
+
+# ---- What the failures share -------------------------------------------------------------------
+
+
+def common_property(failing: list[str], passing: list[str], names: list[str]) -> str:
+    """What all failing shapes have and no passing one: "n % 256 != 0", "K > 32", or "".
+
+    A shape is "17x33x65"; `names` are the dimensions' names.
+    """
+    if not passing or not failing:
+        return "every shape fails" if failing else ""
+    fails = [[int(part) for part in shape.split("x")] for shape in failing]
+    passes = [[int(part) for part in shape.split("x")] for shape in passing]
+
+    def holds(test) -> bool:
+        return all(map(test, fails)) and not any(map(test, passes))
+
+    for divisor in (4, 16, 32, 64, 128, 256, 1024):
+        for d, name in enumerate(names):
+            if holds(lambda shape: shape[d] % divisor != 0):
+                return f"{name} is no multiple of {divisor}"
+        if len(names) > 1 and holds(lambda shape: any(size % divisor != 0 for size in shape)):
+            return f"{' or '.join(names)} is no multiple of {divisor}"
+    for d, name in enumerate(names):
+        largest, smallest = max(s[d] for s in passes), min(s[d] for s in passes)
+        if all(s[d] > largest for s in fails):
+            return f"{name} is more than {largest}"
+        if all(s[d] < smallest for s in fails):
+            return f"{name} is less than {smallest}"
+    return ""
+
+
+def order_dependent(runs: list[Run]) -> list[str]:
+    """Versions whose results are right in one order of threads and wrong in another, at the same
+    shape and size of a wave: they race, or a barrier is missing."""
+    verdicts: dict[tuple[str, str, str, str], set[bool]] = {}
+    for run in runs:
+        if run.fault:
+            continue
+        for outcome in run.outcomes:
+            key = (outcome.version, outcome.problem, run.shape, run.wave)
+            verdicts.setdefault(key, set()).add(outcome.status == "ok")
+    return list(dict.fromkeys(key[0] for key, seen in verdicts.items() if len(seen) == 2))
+
+
+# ---- Fingerprints of known mistakes ------------------------------------------------------------
+
+
+def fingerprint(runs: list[Run]) -> str:
+    """A word per run, `coarse.fine`: which rows were wrong in which way; where, and how often."""
+
+    def short(*parts) -> str:
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:5]
+
+    words = []
+    for run in runs:
+        coarse = [run.fault, *((o.version, o.problem, o.status) for o in run.outcomes)]
+        said = re.sub(r"0x[0-9a-f]+|/\S+", "", run.message) if run.fault else ""
+        fine = [said, *((o.failed, o.index) for o in run.outcomes if o.status != "ok")]
+        words.append(f"{short(*coarse)}.{short(*fine)}")
+    return " ".join(words)
+
+
+LIKENESS = 0.8  # from here on a failure is called by a known mistake's name
+
+
+def likeness(a: str, b: str) -> float:
+    """1: the same rows of the same runs fail in the same places; 0: nothing alike."""
+    words = list(zip(a.split(), b.split()))
+    if not words or len(a.split()) != len(b.split()):
+        return 0.0
+    same_rows = sum(x.split(".")[0] == y.split(".")[0] for x, y in words)
+    return (0.6 * same_rows + 0.4 * sum(x == y for x, y in words)) / len(words)
+
+
+def recognise(runs: list[Run], known: dict[str, str]) -> list[str]:
+    """The names of the known mistakes that these runs look like most: none, one, or a few that
+    can't be told apart."""
+    seen = fingerprint(runs)
+    scores = {name: likeness(seen, words) for name, words in known.items()}
+    best = max(scores.values(), default=0.0)
+    return [name for name, score in scores.items() if score == best] if best >= LIKENESS else []
+
+
+def signatures_file(root: Path) -> Path:
+    return root / "scripts" / "course_lib" / "signatures.json"
+
+
+def load_signatures(root: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """step -> exercise -> mistake -> fingerprint, as scripts/exercises.py has written them."""
+    path = signatures_file(root)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -1,0 +1,216 @@
+"""Exercises: regions of a step's headers, declared with their hints and known mistakes beside the step.
+
+In a header the lines between `// exercise: <what to do> (about N lines)` and `// end exercise` are an
+exercise. `exercise.toml` in the step's folder says the rest, an entry per region in the order of the
+files:
+
+    shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
+    arguments = []                    # further words for its command line
+
+    [[exercise]]
+    name = "block_sum_tree"           # the region's function or kernel
+    file = "dot.h"
+    versions = ["shared_tree"]        # the rows of the program's table that it shows in
+    owner = { block = "i // 256", thread = "i % 256" }   # optional: who computes element i
+    blank = "return 0;"               # optional: what a skeleton needs to compile
+    hints = ["where to look", "how it goes", "nearly the lines"]
+
+    [[exercise.mistake]]
+    name = "a missing barrier after the load"
+    find = "__syncthreads();  // all are in shared memory"     # occurs once in the region
+    replace = ""
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import FAILED, USAGE, CourseError
+from .steps import Step
+
+HINTS = 3  # of each exercise
+
+BEGIN = re.compile(r"^(\s*)// exercise: (.*)$")
+END = re.compile(r"^\s*// end exercise\s*$")
+COMMENT = re.compile(r"^\s*// ?(.*)$")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where an exercise stands in a file: lines[first:last] are what the learner writes."""
+
+    task: str  # "the tree above (about 6 lines)"
+    first: int
+    last: int
+    indent: str
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A known way to get an exercise wrong: a patch on the solution."""
+
+    name: str
+    find: str
+    replace: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    name: str
+    file: str
+    region: Region
+    versions: tuple[str, ...]
+    hints: tuple[str, ...]
+    blank: str = ""
+    owner: dict[str, str] = field(default_factory=dict)
+    mistakes: tuple[Mistake, ...] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a step asks of its learner."""
+
+    step: Step
+    shapes: tuple[str, ...]
+    arguments: tuple[str, ...]
+    exercises: tuple[Exercise, ...]
+
+    @property
+    def files(self) -> list[str]:
+        """The headers that hold exercises, in the order of exercise.toml."""
+        return list(dict.fromkeys(exercise.file for exercise in self.exercises))
+
+    def solution(self, file: str) -> str:
+        return (self.step.folder / file).read_text(encoding="utf-8")
+
+    def skeleton(self, file: str) -> str:
+        """The header with its regions emptied, and nothing else changed."""
+        lines = self.solution(file).splitlines(keepends=True)
+        for exercise in reversed([e for e in self.exercises if e.file == file]):
+            region = exercise.region
+            body = [f"{region.indent}{line}\n" for line in exercise.blank.splitlines()]
+            lines[region.first : region.last] = body
+        return "".join(lines)
+
+    def with_mistake(self, exercise: Exercise, mistake: Mistake) -> str:
+        """The solution with one mistake in one region."""
+        lines = self.solution(exercise.file).splitlines(keepends=True)
+        region = exercise.region
+        body = "".join(lines[region.first : region.last])
+        if body.count(mistake.find) != 1:
+            raise CourseError(
+                f"{self.step.folder.name}/exercise.toml: '{mistake.find}' of the mistake "
+                f"'{mistake.name}' occurs {body.count(mistake.find)} times in '{exercise.name}', "
+                "not once", FAILED)
+        lines[region.first : region.last] = [body.replace(mistake.find, mistake.replace)]
+        return "".join(lines)
+
+
+def regions(text: str, name: str) -> list[Region]:
+    """The exercises of a header, in order. Raises CourseError(FAILED) where one is not closed."""
+    lines = text.splitlines()
+    found: list[Region] = []
+    at = 0
+    while at < len(lines):
+        begin = BEGIN.match(lines[at])
+        if not begin:
+            at += 1
+            continue
+        opened, task = at + 1, begin[2]
+        at += 1
+        # A task of several lines goes on as a comment until it has said how long the solution is.
+        while not task.endswith(" lines)") and not task.endswith(" line)"):
+            more = COMMENT.match(lines[at]) if at < len(lines) else None
+            if more is None:
+                break
+            task += " " + more[1]
+            at += 1
+        first = at
+        while at < len(lines) and not END.match(lines[at]):
+            if BEGIN.match(lines[at]):
+                break
+            at += 1
+        if at == len(lines) or not END.match(lines[at]):
+            raise CourseError(f"{name}:{opened}: this exercise has no `// end exercise`", FAILED)
+        found.append(Region(task, first, at, begin[1]))
+    return found
+
+
+def has_exercises(step: Step) -> bool:
+    return (step.folder / "exercise.toml").is_file()
+
+
+def load(step: Step) -> Course:
+    """What the step's exercise.toml declares. Raises CourseError: USAGE where the step has none,
+    FAILED where it and the headers don't agree."""
+    path = step.folder / "exercise.toml"
+    if not path.is_file():
+        raise CourseError(f"step {step.number} ({step.name}) has no exercises", USAGE)
+    declared = _read_toml(path)
+
+    def wrong(what: str) -> CourseError:
+        return CourseError(f"{path.parent.name}/exercise.toml: {what}", FAILED)
+
+    def taken(record: dict, keys: dict[str, type], place: str) -> None:
+        for key, value in record.items():
+            if key not in keys:
+                raise wrong(f"{place} has a key '{key}' that means nothing")
+            if not isinstance(value, keys[key]):
+                raise wrong(f"{place}: '{key}' is not a {keys[key].__name__}")
+
+    taken(declared, {"shapes": list, "arguments": list, "exercise": list}, "the file")
+    found = {}
+    exercises = []
+    for entry in declared.get("exercise", []):
+        place = f"exercise '{entry.get('name', '?')}'"
+        taken(entry, {"name": str, "file": str, "versions": list, "owner": dict, "blank": str,
+                      "hints": list, "mistake": list}, place)
+        for key in ("name", "file", "hints"):
+            if key not in entry:
+                raise wrong(f"{place} has no '{key}'")
+        if len(entry["hints"]) != HINTS:
+            raise wrong(f"{place} has {len(entry['hints'])} hints, not {HINTS}")
+        file = entry["file"]
+        if not (step.folder / file).is_file():
+            raise wrong(f"{place}: there is no {file}")
+        if file not in found:
+            found[file] = iter(regions((step.folder / file).read_text(encoding="utf-8"), file))
+        region = next(found[file], None)
+        if region is None:
+            raise wrong(f"{file} has fewer regions than exercises: nothing for '{entry['name']}'")
+        mistakes = []
+        for mistake in entry.get("mistake", []):
+            taken(mistake, {"name": str, "find": str, "replace": str}, f"a mistake of {place}")
+            if {"name", "find", "replace"} - mistake.keys():
+                raise wrong(f"a mistake of {place} needs name, find and replace")
+            mistakes.append(Mistake(**mistake))
+        exercises.append(Exercise(
+            entry["name"], file, region, tuple(entry.get("versions", [])), tuple(entry["hints"]),
+            entry.get("blank", ""), entry.get("owner", {}), tuple(mistakes)))
+    for file, left in found.items():
+        if next(left, None) is not None:
+            raise wrong(f"{file} has more regions than exercises")
+    names = [exercise.name for exercise in exercises]
+    if len(set(names)) != len(names):
+        raise wrong("two exercises have the same name")
+    if not exercises:
+        raise wrong("no [[exercise]]")
+    return Course(step, tuple(declared.get("shapes", [])), tuple(declared.get("arguments", [])),
+                  tuple(exercises))
+
+
+def _read_toml(path: Path) -> dict:
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10: pip brings its own reader along
+        try:
+            from pip._vendor import tomli as tomllib
+        except ImportError:
+            raise CourseError("exercises need Python 3.11, or 3.10 with pip: apt install "
+                              "python3-pip", USAGE) from None
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise CourseError(f"{path}: {error}", FAILED) from None

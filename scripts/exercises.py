@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Holds every exercise to the rules of the course, on the CPU backend.
+
+    scripts/exercises.py [STEP...]            check: every skeleton compiles and fails, every solution
+                                              passes, every known mistake fails and is recognised
+    scripts/exercises.py --write [STEP...]    the same, and keep the mistakes' fingerprints
+
+A fingerprint says which rows of which runs fail, and where (course_lib/check.py). They are kept in
+course_lib/signatures.json, which nobody edits by hand. Exits 1 where a rule is broken, or where fewer
+than 80% of the mistakes are called by their name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from course_lib import check, exercises, process, steps
+from course_lib.build import Build, build_root
+from course_lib.errors import CourseError
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMED = 0.8  # of the mistakes must be called by their name
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="*", metavar="STEP")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--build", type=Path, default=build_root(ROOT) / "cpu",
+                        help="a build of the steps' programs (default: build/cpu)")
+    options = parser.parse_args()
+    try:
+        chosen = steps.resolve(ROOT, steps.discover(ROOT), options.steps)
+        courses = [exercises.load(step) for step in chosen if exercises.has_exercises(step)]
+        build = Build(ROOT, options.build.absolute(), "cpu", dict(os.environ))
+        return Examiner(build, options.write).examine(courses)
+    except CourseError as error:
+        if error.details:
+            print(error.details)
+        print(f"exercises.py: {error}", file=sys.stderr)
+        return error.code
+
+
+class Examiner:
+    def __init__(self, build: Build, write: bool):
+        self.build = build
+        self.write = write
+        self.signatures = check.load_signatures(ROOT)
+        self.findings: list[str] = []
+        self.total = self.named = 0
+
+    def examine(self, courses: list[exercises.Course]) -> int:
+        started = time.monotonic()
+        for course in courses:
+            self.examine_step(course)
+        if self.write:
+            check.signatures_file(ROOT).write_text(
+                json.dumps(dict(sorted(self.signatures.items())), indent=0, sort_keys=True) + "\n",
+                encoding="utf-8")
+        if self.total and self.named < NAMED * self.total:
+            self.findings.append(f"only {self.named} of {self.total} mistakes are called by name")
+        for finding in self.findings:
+            print(finding)
+        count = sum(len(course.exercises) for course in courses)
+        print(f"{count} exercises, {self.total} known mistakes, {self.named} of them named, "
+              f"{time.monotonic() - started:.0f} s: {'FAILED' if self.findings else 'ok'}")
+        return 1 if self.findings else 0
+
+    def examine_step(self, course: exercises.Course) -> None:
+        step = course.step
+        compiler = check.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
+        solution = {file: course.solution(file) for file in course.files}
+        skeleton = {file: course.skeleton(file) for file in course.files}
+
+        # (exercise, mistake, headers): no exercise for the whole step, no mistake for a skeleton.
+        jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
+        for exercise in course.exercises:
+            for mistake in exercise.mistakes:
+                changed = {exercise.file: course.with_mistake(exercise, mistake)}
+                jobs.append((exercise, mistake.name, {**solution, **changed}))
+
+        def run(job) -> tuple[check.Compiled, list[check.Run]]:
+            exercise, _, headers = job
+            compiled = compiler.compile(headers, {}, fast=True)
+            if compiled.program is None:
+                return compiled, []
+            versions = list(exercise.versions) if exercise else []
+            runs = check.run_all(compiled.program, course, versions, False,
+                                 {str(compiled.program.parent): ""}, at_a_time=1)
+            return compiled, runs
+
+        with ThreadPoolExecutor(process.cpu_count()) as pool:
+            done = list(pool.map(run, jobs))
+        known = {} if self.write else self.signatures.get(step.number, {})
+        if self.write:
+            for (exercise, name, _), (_, runs) in zip(jobs, done):
+                if exercise:
+                    known.setdefault(exercise.name, {})[name] = check.fingerprint(runs)
+            self.signatures[step.number] = known
+        for (exercise, name, _), (compiled, runs) in zip(jobs, done):
+            self.judge(course, exercise, name, compiled, runs, known)
+
+    def judge(self, course, exercise, name, compiled, runs, known) -> None:
+        place = f"{course.step.number} {course.step.name}"
+        place += f", {exercise.name}: '{name}'" if exercise else f": the {name}"
+        if compiled.program is None:
+            self.findings.append(f"{place} does not compile:\n{compiled.messages[:2000]}")
+            return
+        wrong = [run for run in runs if not run.ok]
+        if name == "solution" and not exercise:
+            for run in wrong:
+                self.findings.append(f"{place} fails at {run.shape or 'its own size'}, wave "
+                                     f"{run.wave}, {run.order}: {describe(run)}")
+            return
+        if not wrong:
+            self.findings.append(f"{place} passes")
+        if exercise is None:
+            return
+        self.total += 1
+        names = check.recognise(runs, known.get(exercise.name, {})) if wrong else []
+        if name in names and len(names) <= 2:
+            self.named += 1
+        elif wrong:
+            print(f"{place} is called {names or 'nothing'}")
+
+
+def describe(run: check.Run) -> str:
+    if run.fault:
+        return f"{check.FAULT_WORDS[run.fault]}: {run.message[:300]}"
+    return "; ".join(f"{o.version} {o.status}" for o in run.outcomes if o.status != "ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

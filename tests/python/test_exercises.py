@@ -1,0 +1,363 @@
+"""Exercises: what a skeleton is, what a check says, and that no work of a learner's is ever lost.
+
+Nothing is compiled here; scripts/exercises.py holds the real exercises to the rules of the course.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from course_lib import check, exercises, learn, steps, watch
+from course_lib.check import Outcome, Run
+from course_lib.errors import CourseError
+from course_lib.workspace import Progress, Workspace
+
+HEADER = """// 1.1  sum: a sum of two vectors.
+//
+// Any n.
+#pragma once
+
+inline int first(int a) {
+  // exercise: one more than a
+  // and no less (about 1 line)
+  return a + 1;
+  // end exercise
+}
+inline void second(int* b) {
+  // exercise: the same in place (about 2 lines)
+  const int old = *b;
+  *b = old + 1;
+  // end exercise
+}
+"""
+TOML = """shapes = ["1", "256", "257"]
+
+[[exercise]]
+name = "first"
+file = "sum.h"
+versions = ["naive"]
+owner = { block = "i // 16", thread = "i % 16" }
+blank = "return 0;"
+hints = ["one", "two", "three"]
+
+[[exercise.mistake]]
+name = "one too few"
+find = "a + 1"
+replace = "a"
+
+[[exercise]]
+name = "second"
+file = "sum.h"
+versions = ["in_place"]
+hints = ["four", "five", "six"]
+"""
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> exercises.Course:
+    folder = tmp_path / "stage1_vector" / "01_sum"
+    folder.mkdir(parents=True)
+    (folder / "sum.h").write_text(HEADER)
+    (folder / "sum.hip").touch()
+    (folder / "exercise.toml").write_text(TOML)
+    (folder / "README.md").write_text("# 1.1 sum\n\nTwo vectors\nbecome one.\n\nMore.\n")
+    return exercises.load(steps.discover(tmp_path)[0])
+
+
+@pytest.fixture
+def workspace(course, tmp_path: Path, monkeypatch) -> Workspace:
+    monkeypatch.delenv("COURSE_WORKSPACE", raising=False)
+    return Workspace(tmp_path)
+
+
+def changed(course: exercises.Course, old: str, new: str, file: str = "exercise.toml") -> None:
+    path = course.step.folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+# ---- Regions, skeletons, mistakes --------------------------------------------------------------
+
+
+def test_a_skeleton_differs_only_inside_the_regions(course):
+    skeleton = course.skeleton("sum.h").splitlines()
+    assert "  return 0;" in skeleton and "  return a + 1;" not in skeleton
+    assert "  const int old = *b;" not in skeleton
+    outside = [line for line in HEADER.splitlines()
+               if line.strip() not in ("return a + 1;", "const int old = *b;", "*b = old + 1;")]
+    assert [line for line in skeleton if line != "  return 0;"] == outside
+
+
+def test_a_task_may_go_on_in_the_next_line(course):
+    assert [e.region.task for e in course.exercises] == [
+        "one more than a and no less (about 1 line)", "the same in place (about 2 lines)"]
+
+
+def test_a_mistake_is_one_change_in_its_region(course):
+    wrong = course.with_mistake(course.exercises[0], course.exercises[0].mistakes[0])
+    assert wrong == HEADER.replace("return a + 1;", "return a;")
+
+
+def test_a_mistake_that_fits_nowhere_is_named(course):
+    changed(course, 'find = "a + 1"', 'find = "b + 1"')
+    again = exercises.load(course.step)
+    with pytest.raises(CourseError, match="occurs 0 times in 'first'"):
+        again.with_mistake(again.exercises[0], again.exercises[0].mistakes[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('hints = ["one", "two", "three"]', 'hints = ["one"]', "1 hints, not 3"),
+        ('file = "sum.h"', 'file = "other.h"', "there is no other.h"),
+        ('name = "second"', 'name = "first"', "the same name"),
+        ('versions = ["naive"]', 'version = ["naive"]', "'version' that means nothing"),
+        ('versions = ["naive"]', 'versions = "naive"', "'versions' is not a list"),
+        ('name = "one too few"\n', "", "needs name, find and replace"),
+        ("shapes = [", "shapes = {", "exercise.toml"),
+    ])
+def test_a_wrong_declaration_is_one_line(course, old, new, word):
+    changed(course, old, new)
+    with pytest.raises(CourseError, match=word):
+        exercises.load(course.step)
+
+
+def test_regions_and_exercises_must_be_as_many(course):
+    changed(course, "  // end exercise\n}\ninline void", "}\ninline void", "sum.h")
+    with pytest.raises(CourseError, match="no `// end exercise`"):
+        exercises.load(course.step)
+    (course.step.folder / "sum.h").write_text(HEADER.split("inline void second")[0])
+    with pytest.raises(CourseError, match="fewer regions than exercises"):
+        exercises.load(course.step)
+    (course.step.folder / "sum.h").write_text(HEADER + HEADER)
+    with pytest.raises(CourseError, match="more regions than exercises"):
+        exercises.load(course.step)
+
+
+def test_every_exercise_of_the_course_is_well_formed():
+    """Each mistake fits its region, each skeleton differs from the solution."""
+    for course in learn.all_courses(ROOT):
+        for exercise in course.exercises:
+            assert all(len(hint) > 20 for hint in exercise.hints), (course.step, exercise.name)
+            for mistake in exercise.mistakes:
+                assert course.with_mistake(exercise, mistake) != course.solution(exercise.file)
+        for file in course.files:
+            assert course.skeleton(file) != course.solution(file)
+
+
+# ---- What failures share -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failing", "passing", "names", "shared"),
+    [
+        (["257", "1", "1000"], ["256", "512"], ["n"], "n is no multiple of 16"),
+        (["257", "1"], ["256", "1000"], ["n"], "n is no multiple of 4"),
+        (["300", "260"], ["256", "512"], ["n"], "n is no multiple of 16"),
+        (["17x32", "33x64"], ["16x32", "32x17"], ["M", "K"], "M is no multiple of 4"),
+        (["17x32", "32x17"], ["16x32", "32x64"], ["M", "K"], "M or K is no multiple of 4"),
+        (["1024", "4096"], ["256", "512"], ["n"], "n is more than 512"),
+        (["1", "2"], ["256", "512", "7"], ["n"], "n is less than 7"),
+        (["1", "256"], [], ["n"], "every shape fails"),
+        (["256", "1"], ["512", "3"], ["n"], ""),
+    ])
+def test_what_failing_shapes_share(failing, passing, names, shared):
+    assert check.common_property(failing, passing, names) == shared
+
+
+def outcome(status: str = "ok", version: str = "naive", **more) -> Outcome:
+    return Outcome(version, "n=257 float32", status, **more)
+
+
+def test_what_depends_on_the_order_of_threads_is_a_race():
+    right, wrong = Run("257", "32", "forward", (outcome(),)), Run("257", "32", "reverse",
+                                                                  (outcome("wrong"),))
+    assert check.order_dependent([right, wrong]) == ["naive"]
+    assert check.order_dependent([right, right]) == []
+    other_wave = Run("257", "64", "reverse", (outcome("wrong"),))
+    assert check.order_dependent([right, other_wave]) == []
+
+
+def test_a_failure_is_recognised_by_its_rows_and_places():
+    def runs(index: int, fault: str = "") -> list[Run]:
+        return [Run(shape, "32", "forward", (outcome("wrong", failed=1, index=index),), fault)
+                for shape in ("1", "256", "257")]
+
+    known = {"a": check.fingerprint(runs(0)), "b": check.fingerprint(runs(5)),
+             "c": check.fingerprint(runs(0, "barrier"))}
+    assert check.recognise(runs(5), known) == ["b"]
+    assert check.recognise(runs(0, "barrier"), known) == ["c"]
+    assert check.recognise([Run("1", "32", "forward", (outcome(),))] * 3, known) == []
+    assert check.recognise(runs(0)[:2], known) == []  # another number of runs
+    assert check.likeness("", "") == 0
+
+
+def test_addresses_and_paths_are_no_part_of_a_fingerprint():
+    said = [Run("1", "32", "forward", (), "outside", f"kernel k: reads {address}, where no buffer is")
+            for address in ("0x7f00", "0x7fff12")]
+    assert check.fingerprint(said[:1]) == check.fingerprint(said[1:])
+
+
+def test_the_first_wrong_element_has_an_owner(course):
+    run = Run("257", "32", "forward", ())
+    wrong = outcome("wrong", index=35)
+    assert learn.owner_of(course.exercises[0], wrong, run) == ", which block 2, thread 3 computes"
+    assert learn.owner_of(course.exercises[1], wrong, run) == ""
+
+
+# ---- The workspace -----------------------------------------------------------------------------
+
+
+def test_start_never_overwrites(course, workspace, capsys):
+    learn.start(course, workspace, reset=False)
+    mine = workspace.file(course.step, "sum.h")
+    assert mine.read_text() == course.skeleton("sum.h")
+    said = capsys.readouterr().out
+    assert "Two vectors become one." in said and "one more than a and no less" in said
+    assert f"{os.path.relpath(mine)}:7" in said or f"{mine}:7" in said
+    mine.write_text("my work")
+    with pytest.raises(CourseError, match="--reset"):
+        learn.start(course, workspace, reset=False)
+    assert mine.read_text() == "my work"
+    for _ in range(2):  # twice within a second: two copies
+        learn.start(course, workspace, reset=True)
+    kept = sorted(mine.parent.glob("sum.h.*.old"))
+    assert len(kept) == 2 and "my work" in [path.read_text() for path in kept]
+    assert mine.read_text() == course.skeleton("sum.h")
+
+
+def test_a_broken_progress_file_is_moved_aside(course, workspace, capsys):
+    learn.start(course, workspace, reset=False)
+    path = workspace.folder / "progress.json"
+    for broken in ("{", "[]", '{"schema": 9}', '{"schema": 1, "steps": {"1.1": []}}',
+                   '{"schema": 1, "steps": {"1.1": {"devices": []}}}'):
+        path.write_text(broken)
+        progress = Progress(workspace)
+        assert progress.steps == {} and not path.exists()
+        assert "could not be read" in capsys.readouterr().err
+    assert any(p.read_text() == "{" for p in workspace.folder.glob("progress.json.*.broken"))
+
+
+def test_hints_come_one_by_one_and_stay(course, workspace, capsys):
+    learn.start(course, workspace, reset=False)
+    capsys.readouterr()
+    for level, words in enumerate((["one"], ["one", "two"], ["one", "two", "three"]), 1):
+        learn.hint(course, workspace, None)
+        said = capsys.readouterr().out
+        assert [word for word in ("one", "two", "three") if f". {word}" in said] == words, level
+    assert "--give-up" in said
+    mine = workspace.file(course.step, "sum.h")
+    mine.write_text(mine.read_text().replace("return 0;", "return a + 1;"))
+    learn.hint(course, workspace, None)  # the first exercise is filled in
+    assert ". four" in capsys.readouterr().out
+    with pytest.raises(CourseError, match="it has first, second"):
+        learn.hint(course, workspace, "third")
+
+
+def test_the_solution_is_shown_when_it_is_found_or_given_up(course, workspace, capsys):
+    learn.start(course, workspace, reset=False)
+    with pytest.raises(CourseError, match="--give-up"):
+        learn.solution(course, workspace, give_up=False)
+    capsys.readouterr()
+    learn.solution(course, workspace, give_up=True)
+    said = capsys.readouterr().out
+    assert "-  return 0;" in said and "+  return a + 1;" in said
+    progress = Progress(workspace)
+    progress.passed(course.step, workspace.headers(course))
+    progress.save()
+    learn.solution(course, workspace, give_up=False)
+
+
+def test_only_the_text_that_has_passed_counts_as_passed(course, workspace):
+    learn.start(course, workspace, reset=False)
+    progress = Progress(workspace)
+    progress.passed(course.step, {"sum.h": "right"})
+    progress.save()
+    again = Progress(workspace)
+    assert again.state(course.step) == "passed"
+    assert again.is_passed_text(course.step, "sum.h", "right")
+    assert not again.is_passed_text(course.step, "sum.h", "right, but changed since")
+
+
+def test_progress_goes_to_another_machine_and_back(course, workspace, tmp_path, capsys, monkeypatch):
+    learn.start(course, workspace, reset=False)
+    mine = workspace.file(course.step, "sum.h")
+    mine.write_text("my work")
+    progress = Progress(workspace)
+    progress.passed(course.step, {"sum.h": "my work"})
+    progress.measured(course.step, "cpu: A", {"ms": 2.0})
+    progress.measured(course.step, "cpu: A", {"ms": 3.0})  # slower: the best stays
+    progress.save()
+    exported = tmp_path / "progress.export"
+    learn.export_progress(workspace, exported)
+    monkeypatch.setenv("COURSE_WORKSPACE", str(tmp_path / "elsewhere"))
+    other = Workspace(tmp_path)
+    learn.import_progress(other, exported)
+    assert other.file(course.step, "sum.h").read_text() == "my work"
+    there = Progress(other)
+    assert there.state(course.step) == "passed"
+    assert there.steps["1.1"]["devices"]["cpu: A"]["ms"] == 2.0
+    other.file(course.step, "sum.h").write_text("other work")
+    learn.import_progress(other, exported)
+    assert other.file(course.step, "sum.h").read_text() == "other work"
+    assert "yours stays" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"schema": 1, "steps": {}}',
+     '{"schema": 1, "steps": {}, "files": {"../../outside.h": "x"}}',
+     '{"schema": 1, "steps": {}, "files": {"/etc/outside.h": "x"}}',
+     '{"schema": 1, "steps": {}, "files": {"run.sh": "x"}}'])
+def test_a_wrong_import_is_one_line(workspace, tmp_path, text):
+    path = tmp_path / "export"
+    path.write_text(text)
+    with pytest.raises(CourseError):
+        learn.import_progress(workspace, path)
+    assert not (tmp_path / "outside.h").exists()
+
+
+# ---- watch -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_inotify", [True, False])
+@pytest.mark.parametrize("how", ["in place", "renamed"])
+def test_a_saved_file_is_noticed(tmp_path, use_inotify, how):
+    folder = tmp_path / "stage1" / "01_sum"
+    folder.mkdir(parents=True)
+    path = folder / "sum.h"
+    path.write_text("old")
+    changes = watch.Changes(tmp_path, use_inotify)
+    assert changes.wait(None, seconds=0.05) == ([], "")
+
+    def save() -> None:
+        time.sleep(0.2)
+        if how == "in place":
+            path.write_text("new text")
+        else:  # as most editors do
+            (folder / "sum.h.tmp").write_text("new text")
+            os.replace(folder / "sum.h.tmp", path)
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert changes.wait(None, seconds=10) == ([path], "")
+    thread.join()
+    assert changes.wait(None, seconds=0.05) == ([], "")
+    changes.close()
+
+
+def test_a_key_is_noticed(tmp_path):
+    ours, theirs = pty.openpty()
+    changes = watch.Changes(tmp_path)
+    os.write(ours, b"h\n")
+    assert changes.wait(theirs, seconds=10) == ([], "h")
+    changes.close()
+    os.close(ours)
+    os.close(theirs)
