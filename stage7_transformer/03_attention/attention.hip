@@ -81,8 +81,8 @@ double pairs(const Problem& p) {
 }
 
 // Of arrays (B, H, T, D): `queries` of them with T = Tq, `keys` with T = Tk.
-double bytes(const Problem& p, double queries, double keys, size_t each = sizeof(float)) {
-  return static_cast<double>(each) * static_cast<double>(p.heads()) * static_cast<double>(p.D) *
+double bytes(const Problem& p, double queries, double keys) {
+  return sizeof(float) * static_cast<double>(p.heads()) * static_cast<double>(p.D) *
          (queries * static_cast<double>(p.Tq) + keys * static_cast<double>(p.Tk));
 }
 
@@ -183,7 +183,7 @@ void run_forward(const Problem& p, const Options& options, Report& report) {
   const std::vector<float> q = to_floats(a.q.to_host()), k = to_floats(a.k.to_host()),
                            v = to_floats(a.v.to_host());
   report.table("forward   " + name_of(p) + " " + Type::kName, 0, sample.text);
-  const Work work{bytes(p, 2, 2, sizeof(typename Type::Number)),
+  const Work work{Type::kLimit == Work::Limit::none ? 0 : bytes(p, 2, 2),
                   4 * pairs(p) * static_cast<double>(p.D), Type::kLimit};
   for (const auto& version : Type::kVersions) {
     if (!options.wants(version.name)) continue;
@@ -270,7 +270,7 @@ void run_backward(const Problem& p, const Options& options, Report& report) {
   report.table("backward   " + name_of(p) + " " + Type::kName, 0,
                "checked on " + std::to_string(queries.rows.size()) + " queries and " +
                    std::to_string(keys.rows.size()) + " keys of one head");
-  const Work work{bytes(p, 4, 4, sizeof(typename Type::Number)),
+  const Work work{Type::kLimit == Work::Limit::none ? 0 : bytes(p, 4, 4),
                   10 * pairs(p) * static_cast<double>(p.D), Type::kLimit};
   for (const auto& version : Type::kVersions) {
     const auto& launch = version.launch;
@@ -331,8 +331,12 @@ int main(int argc, char** argv) {
     std::vector<Problem> forward = {asked, problem(B, H, T, T, D, false)}, backward = {asked};
     if (!options.sizes_given && !options.quick && kOnGpu) {
       // Larger heads, what stage 7.5 trains with, and a step of generating text with a cache.
-      forward = {asked, problem(B, H, T, T, 2 * D, true), problem(64, 6, 256, 256, 64, true),
-                 problem(32, 4, 128, 128, 16, true), problem(8, 16, 1, T, D, true)};
+      forward = {asked,
+                 problem(B, H, T, T, 2 * D, true),
+                 problem(B, H, T, T, 2 * D, false),
+                 problem(64, 6, 256, 256, 64, true),
+                 problem(32, 4, 128, 128, 16, true),
+                 problem(8, 16, 1, T, D, true)};
       backward = {asked, problem(B, H, T, T, 2 * D, true), problem(64, 6, 256, 256, 64, true),
                   problem(32, 4, 128, 128, 16, true)};
     }
