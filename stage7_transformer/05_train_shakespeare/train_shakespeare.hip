@@ -30,11 +30,11 @@ constexpr size_t kStepsAtATime = 1;
 #else
 constexpr size_t kStepsAtATime = 50;
 #endif
-constexpr size_t kReports = 10;      // lines of a training, and checkpoints
-constexpr size_t kMeanOf = 50;       // last steps, whose losses are averaged
-constexpr size_t kWritten = 200;     // characters behind a training
-constexpr size_t kOwnText = 200000;  // characters of the play that is made up
-constexpr size_t kOwnTextQuick = 20000;
+constexpr size_t kReports = 10;       // lines of a training, and checkpoints
+constexpr size_t kMeanOf = 50;        // last steps, whose losses are averaged
+constexpr size_t kWritten = 200;      // characters behind a training
+constexpr size_t kOwnText = 200000;   // characters of the play that is made up
+constexpr size_t kQuickText = 20000;  // characters of either text with --quick
 // The host computes a step in a second; beyond, the first steps are checked in another way.
 constexpr double kMostReferenceOperations = 4e9;
 
@@ -144,11 +144,14 @@ Data find_data(const Options& options, Report& report) {
   const std::string folder = training::data_folder(options);
   const std::string path = shakespeare::path_in(folder);
   std::error_code unreadable;
-  if (std::filesystem::exists(path, unreadable) || !options.training.data.empty())
-    return {Corpus(or_refuse([&] { return shakespeare::read(path); })), "Tiny Shakespeare"};
+  if (std::filesystem::exists(path, unreadable) || !options.training.data.empty()) {
+    const std::string whole = or_refuse([&] { return shakespeare::read(path); });
+    if (!options.quick || whole.size() <= kQuickText) return {Corpus(whole), "Tiny Shakespeare"};
+    return {Corpus(whole.substr(0, kQuickText)), "the beginning of Tiny Shakespeare"};
+  }
   report.line("no " + path + ": training on a play that this program makes up" +
               " (get Tiny Shakespeare with `python3 scripts/data.py`)");
-  return {Corpus(shakespeare::compose(options.quick ? kOwnTextQuick : kOwnText, 1)),
+  return {Corpus(shakespeare::compose(options.quick ? kQuickText : kOwnText, 1)),
           "the course's own play"};
 }
 
