@@ -310,8 +310,10 @@ def fingerprint(runs: list[Run]) -> str:
     words = []
     for run in runs:
         coarse = [run.fault, *((o.version, o.problem, o.status) for o in run.outcomes)]
-        said = re.sub(r"0x[0-9a-f]+|/\S+", "", run.message) if run.fault else ""
-        fine = [said, *((o.failed, o.index) for o in run.outcomes if o.status != "ok")]
+        # Which of the threads that go wrong is seen first is chance; its kernel is not.
+        kernel = re.search(r"kernel (\w+)", run.message) if run.fault else None
+        fine = [kernel and kernel[1], *((o.failed, o.index) for o in run.outcomes
+                                        if o.status != "ok")]
         words.append(f"{short(*coarse)}.{short(*fine)}")
     return " ".join(words)
 

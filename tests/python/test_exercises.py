@@ -199,10 +199,13 @@ def test_a_failure_is_recognised_by_its_rows_and_places():
     assert check.likeness("", "") == 0
 
 
-def test_addresses_and_paths_are_no_part_of_a_fingerprint():
-    said = [Run("1", "32", "forward", (), "outside", f"kernel k: reads {address}, where no buffer is")
-            for address in ("0x7f00", "0x7fff12")]
-    assert check.fingerprint(said[:1]) == check.fingerprint(said[1:])
+def test_the_thread_that_is_seen_first_is_no_part_of_a_fingerprint():
+    def said(words: str) -> str:
+        return check.fingerprint([Run("1", "32", "forward", (), "outside", words)])
+
+    first = said("kernel sum: block (3,0,0), thread (255,0,0): reads 4 bytes past the end")
+    assert first == said("kernel sum: block (1,0,0), thread (17,0,0): reads just past the end")
+    assert first != said("kernel other: block (3,0,0), thread (255,0,0): reads just past the end")
 
 
 def test_the_first_wrong_element_has_an_owner(course):
