@@ -616,7 +616,7 @@ TEST_CASE("wrong images, uncounted steps, a forgotten bias and turned filters ar
 
 // ---- The layers -------------------------------------------------------------------------------
 
-// In their own namespace: the file that includes or takes in these cases has helpers of its own.
+// In a namespace of their own: these cases have helpers with the names of those above.
 namespace layers_test {
 namespace {
 
