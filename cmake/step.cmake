@@ -56,7 +56,7 @@ endfunction()
 # A Catch2 program of one .hip file, and its ctest entries. Without NumPy the cases tagged [numpy]
 # are left out. To ThreadSanitizer every GPU thread is a thread, which takes it about 10 ms a block: of
 # the steps only those cases are run there that launch every version at a small size, which are again
-# the ones tagged [numpy]. AddressSanitizer is spared the rest of the trainings' tests, too, which take
+# the ones tagged [numpy]. AddressSanitizer is spared the rest of the longest tests, too, which take
 # it minutes. The target `course_tests` builds what ctest runs of these, and no program.
 function(add_gpu_catch_test name source folder label)
   add_gpu_executable(${name} "${source}" "${folder}")
@@ -72,7 +72,7 @@ function(add_gpu_catch_test name source folder label)
     endif()
     set(cases "[numpy]")
   endif()
-  if(COURSE_SANITIZE MATCHES address AND name MATCHES "^train_" AND COURSE_HAVE_REFERENCES)
+  if(COURSE_SANITIZE MATCHES address AND name MATCHES "^(train_|attention_)" AND COURSE_HAVE_REFERENCES)
     set(cases "[numpy]")
   endif()
   add_gpu_test(${name} ${label} COMMAND ${name} ${cases} REFERENCES)
