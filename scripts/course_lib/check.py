@@ -16,13 +16,13 @@ import re
 import shlex
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import process, results
 from .build import Build
 from .errors import FAILED, CourseError
-from .exercises import Course, Exercise, Mistake
+from .exercises import Course
 
 TIMEOUT = 20.0  # seconds of one run; the kernels themselves are stopped by HIP_CPU_TIMEOUT
 CPU_TIMEOUT = "5"

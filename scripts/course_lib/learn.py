@@ -11,13 +11,12 @@ import os
 import re
 import textwrap
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import check, exercises, process, results, steps, terminal
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
-from .exercises import Course, Exercise
+from .exercises import BEGIN, Course, Exercise
 from .terminal import say
 from .workspace import Progress, Workspace
 
@@ -91,25 +90,14 @@ def contract_of(header: str) -> list[str]:
 
 def line_of(path: Path, exercise: Exercise) -> int:
     """The line of the learner's file in which the exercise begins; 1 where it is gone."""
-    task = exercise.region.task[:40]
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if "// exercise: " in line and line.split("// exercise: ")[1][:40] == task[: len(line)]:
-            return number
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if "// exercise: " in line and task.startswith(line.split("// exercise: ")[1][:30]):
+        begin = BEGIN.match(line)
+        if begin and exercise.region.task.startswith(begin[2]):
             return number
     return 1
 
 
 # ---- check -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a check has found."""
-
-    ok: bool
-    runs: list[check.Run]
 
 
 def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: dict,
@@ -143,8 +131,8 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
             found[exercise.versions] = check.run_all(
                 compiled.program, course, list(exercise.versions), False, replace)
     versions = list(dict.fromkeys(v for e in course.exercises for v in e.versions))
-    verdict = report(course, found, signatures, time.monotonic() - begun)
-    if not verdict.ok:
+    ok = report(course, found, signatures, time.monotonic() - begun)
+    if not ok:
         say(f"hint: scripts/course hint {step.number}", "cyan")
         return FAILED
 
@@ -166,8 +154,8 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
 
 
 def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], signatures: dict,
-           seconds: float) -> Verdict:
-    """Prints correctness and safety. `found` has the runs of each set of versions."""
+           seconds: float) -> bool:
+    """Prints correctness and safety, and returns whether all is well. `found` has the runs of each set of versions."""
     runs = [run for some in found.values() for run in some]
     wrong = [run for run in runs if not run.ok]
     if not wrong:
@@ -176,7 +164,7 @@ def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], signat
             f"({seconds:.1f} s)", "green")
         say("safety       ok   no access outside a buffer, no barrier missed, no race, no NaN",
             "green")
-        return Verdict(True, runs)
+        return True
 
     faults = list(dict.fromkeys(run.fault for run in runs if run.fault))
     bad = {o.version for run in runs for o in run.outcomes if o.status != "ok"}
@@ -218,7 +206,7 @@ def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], signat
         names = check.recognise(own, known)
         if names:
             say(f"  {exercise.name} behaves like {' or '.join(names)}", "yellow")
-    return Verdict(False, runs)
+    return False
 
 
 def words_of(outcome: check.Outcome) -> str:
