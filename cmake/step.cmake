@@ -102,7 +102,7 @@ endfunction()
 
 # A step of the course: add_step(stage1_vector/01_vector_add) builds the program `vector_add` and the
 # tests `vector_add_test`, registers both with ctest under the label `stage1`, and has the step's
-# headers compiled alone; with a NAME_instances.hip, the library of that.
+# headers compiled alone; each *_instances.hip becomes a library.
 function(add_step path)
   string(REGEX MATCH "^((stage[0-9]+)_[a-z0-9_]+)/[0-9][0-9]_([a-z0-9_]+)$" matched "${path}")
   if(NOT matched)
@@ -113,9 +113,11 @@ function(add_step path)
   set(name ${CMAKE_MATCH_3})
   set(folder "${CMAKE_SOURCE_DIR}/${path}")
 
-  if(EXISTS "${folder}/${name}_instances.hip")
-    add_instances(${name}_instances "${folder}/${name}_instances.hip")
-  endif()
+  file(GLOB instances CONFIGURE_DEPENDS "${folder}/*_instances.hip")
+  foreach(source IN LISTS instances)
+    get_filename_component(library "${source}" NAME_WE)
+    add_instances(${library} "${source}")
+  endforeach()
   add_gpu_executable(${name} "${folder}/${name}.hip" ${stage})
   if(NOT COURSE_SANITIZE STREQUAL thread)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)

@@ -5,7 +5,8 @@ set(root "${CMAKE_SOURCE_DIR}")
 # ---- Warnings, for the course's own code only -----------------------------------------------------
 
 add_library(course_warnings INTERFACE)
-if(NOT COURSE_SANITIZE)  # what sanitizers insert makes GCC warn of code that is right
+# What sanitizers insert makes GCC warn of code that is right.
+if(NOT COURSE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(nvcc_werror "")
   set(werror "")
   if(COURSE_WERROR)

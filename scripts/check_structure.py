@@ -94,7 +94,7 @@ class Checker:
             contract = self.read(f"{step}/{name}.h") if f"{name}.h" in here else ""
             for extra in sorted(here - wanted):
                 is_part = extra.endswith(".h") and f'#include "{step}/{extra}"' in contract
-                is_known = rf"{name}_({HARDWARE}\.h|instances\.hip)|exercise\.toml"
+                is_known = rf"{name}_({HARDWARE}\.h|({HARDWARE}_)?instances\.hip)|exercise\.toml"
                 if not is_part and not re.fullmatch(is_known, extra):
                     self.find(step, f"{extra} is not one of a step's four files")
             if not re.search(rf"^\s*{re.escape(step)}\s*\)?\s*$", cmake, re.MULTILINE):

@@ -60,6 +60,7 @@ BlockRunner* current_block_runner() { return runner; }
 BlockRunner::BlockRunner()
     : fibers_(1),
       waves_(kMaxThreads / kSmallestWave),
+      wave_shift_(static_cast<unsigned>(__builtin_ctz(static_cast<unsigned>(device().wave)))),
       shared_arena_(map_with_guards(kSharedArena)) {
   fibers_.reserve(kMaxThreads + 1);
   fibers_[0].sanitizer = sanitizer::current_fiber();
@@ -298,23 +299,22 @@ void BlockRunner::open_barrier() {
 // ---- Wave operations --------------------------------------------------------------------------
 
 unsigned BlockRunner::lanes(unsigned wave) const {
-  const unsigned size = static_cast<unsigned>(wave_size());
-  return std::min(size, size_ - wave * size);
+  return std::min(1u << wave_shift_, size_ - (wave << wave_shift_));
 }
 
 Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint64_t value,
                                    bool vote, Exchange* exchange) {
-  const unsigned size = static_cast<unsigned>(wave_size());
   waves_used_ = true;
-  Wave& wave = waves_[thread / size];
-  const unsigned lane = thread % size, phase = wave.phase & 1;
+  const unsigned number = thread >> wave_shift_;
+  Wave& wave = waves_[number];
+  const unsigned lane = thread - (number << wave_shift_), phase = wave.phase & 1;
   Fiber& fiber = fibers_[current_];
   fiber.thread = thread;
   fiber.site = &site;
   fiber.sync = &wave.value[phase];
   sanitizer::release(fiber.sync);
   if (!precise_ && thread >= started_) started_ = thread + 1;
-  *exchange = {thread, wave.phase};
+  *exchange = {number, wave.phase};
   if (wave.arrived == 0) wave.site = &site;
   wave.value[phase][lane] = value;
   wave.fiber[lane] = current_;
@@ -329,7 +329,7 @@ Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint6
           ": all lanes of a wave must reach the same wave operation");
     return next_switch();
   }
-  if (wave.arrived < lanes(thread / size)) return next_switch();
+  if (wave.arrived < lanes(number)) return next_switch();
   complete(wave, current_);
   fiber.site = nullptr;
   sanitizer::acquire(fiber.sync);
@@ -349,16 +349,15 @@ void BlockRunner::complete(Wave& wave, unsigned except_fiber) {
 }
 
 std::uint64_t BlockRunner::read_lane(const Exchange& exchange, int lane) const {
-  const Wave& wave = waves_[exchange.thread / static_cast<unsigned>(wave_size())];
+  const Wave& wave = waves_[exchange.wave];
   const unsigned phase = exchange.phase & 1;
   return wave.participants[phase] >> lane & 1 ? wave.value[phase][lane] : ~std::uint64_t{0};
 }
 WaveMask64 BlockRunner::read_votes(const Exchange& exchange) const {
-  return waves_[exchange.thread / static_cast<unsigned>(wave_size())].votes[exchange.phase & 1];
+  return waves_[exchange.wave].votes[exchange.phase & 1];
 }
 WaveMask64 BlockRunner::read_participants(const Exchange& exchange) const {
-  return waves_[exchange.thread / static_cast<unsigned>(wave_size())]
-      .participants[exchange.phase & 1];
+  return waves_[exchange.wave].participants[exchange.phase & 1];
 }
 
 // ---- Stuck ------------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ class BlockRunner {
   unsigned phase_ = 0;
   unsigned votes_[2] = {0, 0};
   std::vector<Wave> waves_;
+  unsigned wave_shift_;  // thread >> wave_shift_ is the number of its wave
   bool waves_used_ = false;
   char barrier_sync_[2];  // addresses that ThreadSanitizer ties the barrier's order to
 

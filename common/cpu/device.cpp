@@ -132,8 +132,14 @@ hipError_t check_device(int device_number) {
 
 }  // namespace
 
+int lanes_per_wave = 0;
+
 const Device& device() {
-  static const Device* const instance = new Device(make_device());
+  static const Device* const instance = [] {
+    const Device* opened = new Device(make_device());
+    lanes_per_wave = opened->wave;
+    return opened;
+  }();
   return *instance;
 }
 

@@ -26,7 +26,7 @@ unsigned count_votes(unsigned phase);
 
 // A thread deposits a value and a vote for its wave; the last live lane completes the exchange.
 struct Exchange {
-  unsigned thread, phase;
+  unsigned wave, phase;
 };
 Switch arrive_in_wave(unsigned thread, const Site& site, std::uint64_t value, bool vote,
                       Exchange* exchange);
@@ -36,7 +36,8 @@ WaveMask64 read_votes(const Exchange& exchange);         // one bit per lane tha
 WaveMask64 read_participants(const Exchange& exchange);  // one bit per lane that took part
 
 void* dynamic_shared();
-int wave_size();
+extern int lanes_per_wave;  // 32 or 64: known before a kernel runs
+CPU_DEVICE_FUNCTION int wave_size() { return lanes_per_wave; }
 
 // ---- Barriers ---------------------------------------------------------------------------------
 

@@ -229,8 +229,6 @@ const Order& order() {
   return parsed;
 }
 
-int wave_size() { return device().wave; }
-
 Pool& pool() {
   static Pool& started = *new Pool(device().threads - 1);
   return started;

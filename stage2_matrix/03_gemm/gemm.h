@@ -74,14 +74,14 @@ inline Reference gemm_cpu(const Product& p, const std::vector<float>& a,
       const double product = static_cast<double>(x) * static_cast<double>(y);
       sum[col] += product, absolute[col] += std::fabs(product);
     };
-    const float* const a_row = a.data() + rows[r] * (p.layout == Layout::TN ? 1 : p.lda);
+    const size_t a_row = rows[r] * (p.layout == Layout::TN ? 1 : p.lda);
     const size_t a_step = p.layout == Layout::TN ? p.lda : 1;
     if (p.layout == Layout::NT) {  // in the order of b's memory, here and below
       for (size_t col = 0; col < p.N; ++col)
-        for (size_t k = 0; k < K; ++k) add(col, a_row[k], b[col * p.ldb + k]);
+        for (size_t k = 0; k < K; ++k) add(col, a[a_row + k], b[col * p.ldb + k]);
     } else {
       for (size_t k = 0; k < K; ++k)
-        for (size_t col = 0; col < p.N; ++col) add(col, a_row[k * a_step], b[k * p.ldb + col]);
+        for (size_t col = 0; col < p.N; ++col) add(col, a[a_row + k * a_step], b[k * p.ldb + col]);
     }
     for (size_t col = 0; col < p.N; ++col) {
       double& before = reference.before[r * p.N + col];

@@ -475,6 +475,22 @@ struct ProbabilitiesAndLogSum {
   }
 };
 
+}  // namespace attention
+
+// Every `extern template` is compiled once, in attention_instances.hip, and not in every program
+// that includes this file.
+namespace softmax {
+
+extern template void launch_online(float*, const float*, size_t, size_t,
+                                   attention::ProbabilitiesAndLogSum, hipStream_t);
+extern template bool launch_row_in_registers(float*, const float*, size_t, size_t,
+                                             attention::ProbabilitiesAndLogSum, hipStream_t);
+extern template bool launch_row_in_shared(float*, const float*, size_t, size_t,
+                                          attention::ProbabilitiesAndLogSum, hipStream_t);
+
+}  // namespace softmax
+namespace attention {
+
 // The problem without the queries that see no key.
 inline Problem seeing(Problem p) {
   p.Tq -= blind_queries(p);
@@ -643,8 +659,8 @@ static __global__ void __launch_bounds__(kBlock)
 }
 
 template <int kRows>
-inline bool launch_fused_rows(const View& out, float* lse, const ConstView& q, const ConstView& k,
-                              const ConstView& v, const Problem& p, hipStream_t stream) {
+bool launch_fused_rows(const View& out, float* lse, const ConstView& q, const ConstView& k,
+                       const ConstView& v, const Problem& p, hipStream_t stream) {
   const size_t bytes = fused_bytes(kRows, p);
   if (bytes + kRows * sizeof(float) > gpu::max_shared_bytes()) return false;
   gpu::allow_shared_bytes(fused_forward<kRows>, bytes);
@@ -652,6 +668,11 @@ inline bool launch_fused_rows(const View& out, float* lse, const ConstView& q, c
             bytes, out, lse, q, k, v, p);
   return true;
 }
+extern template bool launch_fused_rows<1>(const View&, float*, const ConstView&, const ConstView&,
+                                          const ConstView&, const Problem&, hipStream_t);
+extern template bool launch_fused_rows<kFusedRows>(const View&, float*, const ConstView&,
+                                                   const ConstView&, const ConstView&,
+                                                   const Problem&, hipStream_t);
 
 // ---- Tiles of scores --------------------------------------------------------------------------
 
@@ -1134,23 +1155,38 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
                              sums, [&](int i) { return sum[i] == 0 ? 0 : 1 / sum[i]; });
 }
 
+// Heads of up to kHead numbers.
+template <int kHead>
+void launch_flash_head(const View& out, float* lse, const ConstView& q, const ConstView& k,
+                       const ConstView& v, const Problem& p, hipStream_t stream) {
+  const bool aligned =
+      is_aligned(out, p.D) && is_aligned(q, p.D) && is_aligned(k, p.D) && is_aligned(v, p.D);
+  using List = typename ForwardCandidates<kHead>::List;
+  with_kernel<ForwardTiles>(List{}, aligned, p.heads(), p.Tq, [&](auto tile, auto is_aligned) {
+    using Tile = decltype(tile);
+    constexpr size_t kBytes = sizeof(ForwardTiles<Tile>);
+    gpu::allow_shared_bytes(flash_forward<Tile, is_aligned()>, kBytes);
+    LAUNCH_ON(stream, (flash_forward<Tile, is_aligned()>),
+              grid_of(p.heads() * gpu::ceil_div(p.Tq, Tile::kOwn)), Tile::kThreads, kBytes, out,
+              lse, q, k, v, p);
+  });
+}
+extern template void launch_flash_head<16>(const View&, float*, const ConstView&, const ConstView&,
+                                           const ConstView&, const Problem&, hipStream_t);
+extern template void launch_flash_head<32>(const View&, float*, const ConstView&, const ConstView&,
+                                           const ConstView&, const Problem&, hipStream_t);
+extern template void launch_flash_head<64>(const View&, float*, const ConstView&, const ConstView&,
+                                           const ConstView&, const Problem&, hipStream_t);
+extern template void launch_flash_head<128>(const View&, float*, const ConstView&, const ConstView&,
+                                            const ConstView&, const Problem&, hipStream_t);
+extern template void launch_flash_head<256>(const View&, float*, const ConstView&, const ConstView&,
+                                            const ConstView&, const Problem&, hipStream_t);
+
 inline void launch_flash(const View& out, float* lse, const ConstView& q, const ConstView& k,
                          const ConstView& v, const Problem& p, hipStream_t stream) {
   check_forward(out, q, k, v, p);
   if (p.heads() * p.Tq == 0) return;
-  const bool aligned =
-      is_aligned(out, p.D) && is_aligned(q, p.D) && is_aligned(k, p.D) && is_aligned(v, p.D);
-  with_head(p.D, [&](auto head) {
-    using List = typename ForwardCandidates<head()>::List;
-    with_kernel<ForwardTiles>(List{}, aligned, p.heads(), p.Tq, [&](auto tile, auto is_aligned) {
-      using Tile = decltype(tile);
-      constexpr size_t kBytes = sizeof(ForwardTiles<Tile>);
-      gpu::allow_shared_bytes(flash_forward<Tile, is_aligned()>, kBytes);
-      LAUNCH_ON(stream, (flash_forward<Tile, is_aligned()>),
-                grid_of(p.heads() * gpu::ceil_div(p.Tq, Tile::kOwn)), Tile::kThreads, kBytes, out,
-                lse, q, k, v, p);
-    });
-  });
+  with_head(p.D, [&](auto head) { launch_flash_head<head()>(out, lse, q, k, v, p, stream); });
 }
 
 inline void launch_flash(const View& out, float* lse, const ConstView& q, const ConstView& k,
@@ -1508,6 +1544,28 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
   gradient_pass<Tile, kAligned, Owns::queries>(*tiles, b, head, first(of_queries - 1 - block));
 }
 
+// Heads of up to kHead numbers.
+template <int kHead>
+void launch_backward_head(const Backward& b, bool aligned, hipStream_t stream) {
+  const Problem& p = b.p;
+  using List = typename BackwardCandidates<kHead>::List;
+  with_kernel<BackwardTiles>(
+      List{}, aligned, p.heads(), std::max(p.Tq, p.Tk), [&](auto tile, auto is_aligned) {
+        using Tile = decltype(tile);
+        constexpr size_t kBytes = sizeof(BackwardTiles<Tile>);
+        const size_t keys = gpu::ceil_div(p.Tk, Tile::kOwn) * (Tile::kHead <= kBothUpTo ? 1 : 2);
+        gpu::allow_shared_bytes(flash_backward<Tile, is_aligned()>, kBytes);
+        LAUNCH_ON(stream, (flash_backward<Tile, is_aligned()>),
+                  grid_of(p.heads() * (keys + gpu::ceil_div(p.Tq, Tile::kOwn))), Tile::kThreads,
+                  kBytes, b);
+      });
+}
+extern template void launch_backward_head<16>(const Backward&, bool, hipStream_t);
+extern template void launch_backward_head<32>(const Backward&, bool, hipStream_t);
+extern template void launch_backward_head<64>(const Backward&, bool, hipStream_t);
+extern template void launch_backward_head<128>(const Backward&, bool, hipStream_t);
+extern template void launch_backward_head<256>(const Backward&, bool, hipStream_t);
+
 // grad_q, grad_k and grad_v from grad_out, the gradient of out: what later stages call. out and lse
 // are the forward pass's.
 inline void backward(const View& grad_q, const View& grad_k, const View& grad_v,
@@ -1522,19 +1580,7 @@ inline void backward(const View& grad_q, const View& grad_k, const View& grad_v,
   for (const ConstView* view : {&grad_out, &q, &k, &v}) aligned &= is_aligned(*view, p.D);
   launch_row_products(workspace.delta.data(), grad_out, out, p, stream);
   const Backward all{grad_q, grad_k, grad_v, grad_out, q, k, v, lse, workspace.delta.data(), p};
-  with_head(p.D, [&](auto head) {
-    using List = typename BackwardCandidates<head()>::List;
-    with_kernel<BackwardTiles>(
-        List{}, aligned, p.heads(), std::max(p.Tq, p.Tk), [&](auto tile, auto is_aligned) {
-          using Tile = decltype(tile);
-          constexpr size_t kBytes = sizeof(BackwardTiles<Tile>);
-          const size_t keys = gpu::ceil_div(p.Tk, Tile::kOwn) * (Tile::kHead <= kBothUpTo ? 1 : 2);
-          gpu::allow_shared_bytes(flash_backward<Tile, is_aligned()>, kBytes);
-          LAUNCH_ON(stream, (flash_backward<Tile, is_aligned()>),
-                    grid_of(p.heads() * (keys + gpu::ceil_div(p.Tq, Tile::kOwn))), Tile::kThreads,
-                    kBytes, all);
-        });
-  });
+  with_head(p.D, [&](auto head) { launch_backward_head<head()>(all, aligned, stream); });
 }
 
 // ---- The versions -----------------------------------------------------------------------------

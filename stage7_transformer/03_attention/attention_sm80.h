@@ -908,25 +908,87 @@ inline void with_depth(size_t D, Launch&& launch) {
     launch(std::integral_constant<int, 256>{});
 }
 
+// The best tile for heads of up to kDepth numbers.
+template <int kDepth>
+void launch_forward_depth(const View& out, float* lse, const ConstView& q, const ConstView& k,
+                          const ConstView& v, const Problem& problem, hipStream_t stream) {
+  const bool aligned = is_aligned(out, problem.D) && is_aligned(q, problem.D) &&
+                       is_aligned(k, problem.D) && is_aligned(v, problem.D);
+  using Large = typename ForwardTiles<kDepth>::Large;
+  using Small = typename ForwardTiles<kDepth>::Small;
+  const size_t blocks = gpu::ceil_div(problem.Tq, Large::kQueries) * problem.H * problem.B;
+  if (!aligned)
+    launch_forward<Small, false>(out, lse, q, k, v, problem, stream);
+  else if (blocks < gpu::multiprocessors() || Large::kSharedBytes > gpu::max_shared_bytes())
+    launch_forward<Small, true>(out, lse, q, k, v, problem, stream);
+  else
+    launch_forward<Large, true>(out, lse, q, k, v, problem, stream);
+}
+extern template void launch_forward_depth<16>(const View&, float*, const ConstView&,
+                                              const ConstView&, const ConstView&, const Problem&,
+                                              hipStream_t);
+extern template void launch_forward_depth<32>(const View&, float*, const ConstView&,
+                                              const ConstView&, const ConstView&, const Problem&,
+                                              hipStream_t);
+extern template void launch_forward_depth<64>(const View&, float*, const ConstView&,
+                                              const ConstView&, const ConstView&, const Problem&,
+                                              hipStream_t);
+extern template void launch_forward_depth<128>(const View&, float*, const ConstView&,
+                                               const ConstView&, const ConstView&, const Problem&,
+                                               hipStream_t);
+extern template void launch_forward_depth<256>(const View&, float*, const ConstView&,
+                                               const ConstView&, const ConstView&, const Problem&,
+                                               hipStream_t);
+
 // out = softmax(scale Q Kᵀ) V, and lse, which may be null.
 inline void forward(const View& out, float* lse, const ConstView& q, const ConstView& k,
                     const ConstView& v, const Problem& problem, hipStream_t stream = nullptr) {
   require_possible(problem);
   if (problem.B == 0 || problem.H == 0 || problem.Tq == 0 || problem.D == 0) return;
-  const bool aligned = is_aligned(out, problem.D) && is_aligned(q, problem.D) &&
-                       is_aligned(k, problem.D) && is_aligned(v, problem.D);
   with_depth<kMostDepth>(problem.D, [&](auto depth) {
-    using Large = typename ForwardTiles<depth()>::Large;
-    using Small = typename ForwardTiles<depth()>::Small;
-    const size_t blocks = gpu::ceil_div(problem.Tq, Large::kQueries) * problem.H * problem.B;
-    if (!aligned)
-      launch_forward<Small, false>(out, lse, q, k, v, problem, stream);
-    else if (blocks < gpu::multiprocessors() || Large::kSharedBytes > gpu::max_shared_bytes())
-      launch_forward<Small, true>(out, lse, q, k, v, problem, stream);
-    else
-      launch_forward<Large, true>(out, lse, q, k, v, problem, stream);
+    launch_forward_depth<depth()>(out, lse, q, k, v, problem, stream);
   });
 }
+
+template <int kDepth>
+void launch_gradients_depth(const View& grad_q, const View& grad_k, const View& grad_v,
+                            const ConstView& grad_out, const ConstView& out, const float* lse,
+                            const ConstView& q, const ConstView& k, const ConstView& v,
+                            const Problem& problem, Workspace& workspace, hipStream_t stream) {
+  bool aligned = true;
+  for (const ConstView& view :
+       {ConstView(grad_q), ConstView(grad_k), ConstView(grad_v), grad_out, out, q, k, v})
+    aligned = aligned && is_aligned(view, problem.D);
+  using Tiles = BackwardTiles<kDepth>;
+  constexpr size_t kSharedBytes =
+      std::max(Tiles::LargeOfKeys::kSharedBytes, Tiles::LargeOfQueries::kSharedBytes);
+  if (aligned && kSharedBytes <= gpu::max_shared_bytes())
+    launch_gradients<typename Tiles::LargeOfKeys, typename Tiles::LargeOfQueries, true>(
+        grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem, workspace, stream);
+  else
+    launch_gradients<typename Tiles::Small, typename Tiles::Small, false>(
+        grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem, workspace, stream);
+}
+extern template void launch_gradients_depth<16>(const View&, const View&, const View&,
+                                                const ConstView&, const ConstView&, const float*,
+                                                const ConstView&, const ConstView&,
+                                                const ConstView&, const Problem&, Workspace&,
+                                                hipStream_t);
+extern template void launch_gradients_depth<32>(const View&, const View&, const View&,
+                                                const ConstView&, const ConstView&, const float*,
+                                                const ConstView&, const ConstView&,
+                                                const ConstView&, const Problem&, Workspace&,
+                                                hipStream_t);
+extern template void launch_gradients_depth<64>(const View&, const View&, const View&,
+                                                const ConstView&, const ConstView&, const float*,
+                                                const ConstView&, const ConstView&,
+                                                const ConstView&, const Problem&, Workspace&,
+                                                hipStream_t);
+extern template void launch_gradients_depth<128>(const View&, const View&, const View&,
+                                                 const ConstView&, const ConstView&, const float*,
+                                                 const ConstView&, const ConstView&,
+                                                 const ConstView&, const Problem&, Workspace&,
+                                                 hipStream_t);
 
 // The gradients of forward(), whose out and lse these are.
 inline void backward(const View& grad_q, const View& grad_k, const View& grad_v,
@@ -939,22 +1001,11 @@ inline void backward(const View& grad_q, const View& grad_k, const View& grad_v,
     throw std::invalid_argument("attention: heads of " + std::to_string(D) + " elements, at most " +
                                 std::to_string(kMostBackwardDepth) + " fit backward in bf16");
   if (heads == 0 || D == 0) return;
-  bool aligned = true;
-  for (const ConstView& view :
-       {ConstView(grad_q), ConstView(grad_k), ConstView(grad_v), grad_out, out, q, k, v})
-    aligned = aligned && is_aligned(view, D);
   if (heads * padded_queries(problem) > workspace.queries.size())
     throw std::invalid_argument("attention: the workspace was made for a smaller problem");
   with_depth<kMostBackwardDepth>(D, [&](auto depth) {
-    using Tiles = BackwardTiles<depth()>;
-    constexpr size_t kSharedBytes =
-        std::max(Tiles::LargeOfKeys::kSharedBytes, Tiles::LargeOfQueries::kSharedBytes);
-    if (aligned && kSharedBytes <= gpu::max_shared_bytes())
-      launch_gradients<typename Tiles::LargeOfKeys, typename Tiles::LargeOfQueries, true>(
-          grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem, workspace, stream);
-    else
-      launch_gradients<typename Tiles::Small, typename Tiles::Small, false>(
-          grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem, workspace, stream);
+    launch_gradients_depth<depth()>(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem,
+                                    workspace, stream);
   });
 }
 
