@@ -5,8 +5,8 @@
     <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
     <!-- end table -->
 
-A file in results/<device>/peers/ holds what another library takes for the same: its rows stand above
-those of the program's own table that it names ("beside").
+What other libraries take for the same stands in the same files: `scripts/course bench --save
+results/<device>` measures it beside the programs.
 
 What stands between such a line and the next `<!-- end table -->` is replaced. With --check nothing
 is written: exit code 1 says that a README differs from the results or that results are missing.
@@ -15,11 +15,12 @@ is written: exit code 1 says that a README differs from the results or that resu
 from __future__ import annotations
 
 import argparse
+import html
 import re
 import sys
 from pathlib import Path
 
-from course_lib import results
+from course_lib import pictures, results
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
@@ -39,31 +40,7 @@ def load_results(folder: Path) -> Reports:
         if report["program"] != path.stem:
             raise ValueError(f"{path}: holds the results of {report['program']}")
         reports.setdefault(path.parent.name, {})[path.stem] = report
-    for path in sorted(folder.glob("*/peers/*.json")):
-        peers = results.load(path)
-        if peers["quick"]:
-            raise ValueError(f"{path}: made with --quick, which gives no times worth showing")
-        add_peers(reports.get(path.parent.parent.name, {}), peers, path)
     return reports
-
-
-def add_peers(programs: dict[str, dict], peers: dict, path: Path) -> None:
-    """Puts the rows of each table of `peers` into the program's table that it stands beside. Raises
-    ValueError where it names none, or one that was measured on another device."""
-    for table in peers["tables"]:
-        beside = table.get("beside") or {}
-        program = programs.get(beside.get("program"))
-        if program is None:
-            raise ValueError(f"{path}: '{table['problem']}' stands beside no results")
-        if program["device"]["name"] != peers["device"]["name"]:
-            raise ValueError(f"{path}: is not of the device that {program['program']} ran on")
-        own = [t for t in program["tables"] if t["problem"].startswith(beside.get("problem", ""))]
-        if not own:
-            raise ValueError(f"{path}: {program['program']} has no table '{beside['problem']}'")
-        for row in own[0]["rows"]:
-            if row["ms"] and not row["peer"]:
-                row["of_peer"] |= {peer["name"]: peer["ms"] / row["ms"] for peer in table["rows"]}
-        own[0]["rows"] = [*table["rows"], *own[0]["rows"]]
 
 
 def markdown_row(cells: list[str]) -> str:
@@ -118,13 +95,16 @@ def origin(report: dict) -> str:
         if limits[key]
     ]
     line = results.device_line(report)
+    torch = report.get("environment", {}).get("torch")
+    if torch:
+        line += f"; beside PyTorch {torch}"
     return f"*{line}" + (f"; measured limits: {', '.join(shown)}" if shown else "") + "*"
 
 
 def program_block(program: str, reports: Reports) -> str:
     """The tables of one program, device after device. Raises ValueError where there are none."""
     lines = []
-    for programs in reports.values():
+    for device, programs in reports.items():
         report = programs.get(program)
         if report is None:
             continue
@@ -132,31 +112,49 @@ def program_block(program: str, reports: Reports) -> str:
             lines += version_table(table)
         if report["facts"]:
             lines += fact_table(report["facts"])
+        lines += picture_lines(pictures.readme_pictures([report]), "../..", device, program)
         lines += [origin(report), ""]
     if not lines:
         raise ValueError(
             f"no results/<device>/{program}.json: make it with "
-            f"`scripts/course run {program} --json-dir results/<device>`"
+            f"`scripts/course bench {program} --save results/<device>`"
         )
     return "\n".join(lines).rstrip() + "\n"
+
+
+def picture_lines(shown: list[dict], root: str, device: str, program: str) -> list[str]:
+    """The program's pictures, or those of all programs together; scripts/pictures.py draws them."""
+    lines = [
+        f'<img src="{root}/results/{device}/pictures/{picture["file"]}.svg" width="432" '
+        f'alt="{html.escape(pictures.words_for(picture["data"]))}">'
+        for picture in shown
+        if picture["program"] == program
+    ]
+    return [*lines, ""] if lines else []
+
+
+def in_order(programs: dict[str, dict]) -> list[dict]:
+    return sorted(
+        programs.values(), key=lambda report: [int(part) for part in report["step"].split(".")]
+    )
 
 
 def summary_block(reports: Reports) -> str:
     """The last table of `scripts/course run`, device after device, as it looks in a terminal."""
     lines = []
-    for programs in reports.values():
-        ordered = sorted(
-            programs.values(), key=lambda report: [int(part) for part in report["step"].split(".")]
-        )
+    for device, programs in reports.items():
+        ordered = in_order(programs)
         outcomes = [
             results.Outcome(report["step"], report["program"], int(has_failed(report)), report)
             for report in ordered
         ]
         newest = max(ordered, key=lambda report: report["date"])
         table = results.summary_table(outcomes, PAGE_WIDTH)
-        lines += ["```text", *table, "```", "", f"*{results.device_line(newest)}*", ""]
+        lines += ["```text", *table, "```", ""]
+        lines += picture_lines(pictures.readme_pictures(ordered), ".", device, "")
+        lines += [f"*{results.device_line(newest)}*", ""]
     if not lines:
-        raise ValueError("no results/<device>/*.json: `scripts/course run --json-dir` makes them")
+        raise ValueError("no results/<device>/*.json: `scripts/course bench --save` makes them")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from . import (backend, check, exercises, learn, packages, plot, process, python_env, results, steps,
-               terminal, watch)
+from . import (backend, bench, check, exercises, learn, packages, plot, process, profile, python_env,
+               report, results, steps, terminal, watch)
 from .build import Build, build_root
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from .terminal import Column, say
@@ -76,6 +76,27 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
     run.add_argument("--json-dir", metavar="DIR", type=Path,
                      help="also keep every program's results as DIR/<program>.json")
     add("test", test_command, "build everything and run the tests", True)
+    beside = add("bench", bench_command, "every step beside PyTorch and the vendor's libraries", True)
+    beside.add_argument("--peers", metavar="LIST",
+                        help=f"some of {','.join(bench.PEERS)}, or none; default: torch and the vendor's "
+                             "on a GPU, numpy and loop on the CPU backend")
+    beside.add_argument("--rounds", type=int, metavar="N", help="default 3, with --quick 1")
+    beside.add_argument("--quick", action="store_true", help="small sizes: shows that all of it works")
+    beside.add_argument("--json", metavar="FILE", type=Path,
+                        help="the results, or the merged ones (default: bench.json in the build folder)")
+    beside.add_argument("--save", metavar="FOLDER", type=Path,
+                        help="also keep a file per program, as results/ does")
+    beside.add_argument("--minutes", type=float, default=0, metavar="M",
+                        help="begin no round of a step that would not end within this time")
+    beside.add_argument("--build", metavar="FOLDER", type=Path,
+                        help="run the programs of this build as they are: nothing is set up or built")
+    beside.add_argument("--python", metavar="PROGRAM", default=os.environ.get("COURSE_PYTHON"),
+                        help="the Python that has PyTorch or NumPy (default: $COURSE_PYTHON, or .venv's "
+                             "or the one that runs this)")
+    beside.add_argument("--compare", metavar=("A.json", "B.json"), type=Path, nargs=2,
+                        help="what changed between two runs beyond their spread; runs nothing")
+    beside.add_argument("--merge", metavar="FILE", type=Path, nargs="+",
+                        help="the results of several devices in one table; runs nothing")
     plotter = add("plot", plot_command, "draw what the programs have learnt, as PNG files", True)
     plotter.add_argument("--json", metavar="FILE", type=Path, nargs="+", default=[],
                          help="draw these results of earlier runs instead of running steps")
@@ -101,6 +122,19 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
     reached.add_argument("--import", metavar="FILE", type=Path, dest="take",
                          help="take over an exported file")
     add("doctor", doctor_command, "what this machine has and lacks for the course", False)
+    reporter = add("report", report_command, "one HTML page with all tables and pictures", False)
+    reporter.add_argument("files", nargs="*", metavar="FILE", type=Path,
+                          help="of `course bench`, of a program's --json, or a folder of such; "
+                               "default: what results/ holds")
+    reporter.add_argument("--out", metavar="FILE.html", type=Path, help="default: build/report.html")
+    reporter.add_argument("--pictures", metavar="DIR", type=Path,
+                          help="also keep the pictures there, as SVG and PNG")
+    profiler = add("profile", profile_command, "a version's counters, by ncu or rocprof", False)
+    profiler.add_argument("step", metavar="STEP")
+    profiler.add_argument("--version", required=True, metavar="V", help="of the step, e.g. naive")
+    profiler.add_argument("--size", metavar="N", help="passed on to the step's program")
+    profiler.add_argument("--build", metavar="DIR", type=Path,
+                          help="take the programs of this build as they are")
     return parser.parse_args(arguments)
 
 
@@ -260,6 +294,53 @@ def _run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> re
 def _from_here(command: list[str]) -> list[str]:
     """The command with the shorter of absolute and relative paths, as the learner may repeat it."""
     return [min(word, os.path.relpath(word), key=len) if "/" in word else word for word in command]
+
+
+# ---- bench -------------------------------------------------------------------------------------
+
+
+def bench_command(options: argparse.Namespace) -> int:
+    """Measures the chosen steps beside their peers, or compares or merges what was measured."""
+    if options.compare or options.merge:
+        if options.steps or options.compare and (options.merge or options.save or options.json):
+            raise CourseError("--compare and --merge read files: one of them, without steps", USAGE)
+        if options.compare:
+            return bench.compare_command(*options.compare)
+        return bench.merge_command(options.merge, options.json, options.save)
+    rounds = options.rounds if options.rounds is not None else 1 if options.quick else 3
+    if rounds < 1 or options.minutes < 0:
+        raise CourseError("--rounds is at least 1, and --minutes is not negative", USAGE)
+    if options.save and options.quick:
+        raise CourseError("--save keeps results, --quick makes none worth keeping", USAGE)
+    if options.json and not options.json.absolute().parent.is_dir():
+        raise CourseError(f"--json: there is no folder {options.json.parent}", USAGE)
+    chosen = _chosen_steps(options.steps)
+    if options.build:
+        folder = options.build.absolute()
+        if not folder.is_dir():
+            raise CourseError(f"--build: there is no folder {options.build}", USAGE)
+        build = Build(ROOT, folder, bench.backend_of(folder), dict(os.environ))
+        wanted = bench.parse_peers(options.peers, build.backend)
+        python = _python_environment()
+    else:
+        bench.parse_peers(options.peers, "cpu")  # complains before anything is built
+        build, hardware, python = _set_up(options.backend)
+        wanted = bench.parse_peers(options.peers, build.backend)
+        if "numpy" in wanted and not options.python:
+            try:
+                python.require("requirements", _requirements(ROOT / "scripts" / "requirements.txt"))
+            except CourseError as error:
+                terminal.warn(str(error))
+        build.configure(hardware)
+        build.build([step.name for step in chosen])
+    candidates = [options.python] if options.python else [str(python.python), sys.executable]
+    made = build.folder / "bench"
+    plan = bench.Plan(
+        steps=chosen, programs={step.number: build.program(step) for step in chosen}, peers=wanted,
+        python=bench.find_interpreters(wanted, candidates), scripts=ROOT / "scripts", folder=made,
+        file=options.json or made / "bench.json", rounds=rounds, quick=options.quick,
+        minutes=options.minutes)
+    return bench.run_command(plan, build.environment, options.save)
 
 
 # ---- plot --------------------------------------------------------------------------------------
@@ -652,3 +733,44 @@ def _distribution() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.system()
+
+
+# ---- report, profile ---------------------------------------------------------------------------
+
+
+def report_command(options: argparse.Namespace) -> int:
+    """Writes the page. Its pictures are drawn by the Python of .venv, which has Matplotlib."""
+    folders = sorted(folder for folder in (ROOT / "results").glob("*") if folder.is_dir())
+    python = _python_environment()
+    python.require("requirements", _requirements(ROOT / "scripts" / "requirements.txt"))
+    out = options.out or build_root(ROOT) / "report.html"
+
+    def draw(jobs: Path, folder: Path) -> None:
+        progress = terminal.Progress("drawing")
+        log = build_root(ROOT) / "report.log"
+        formats = ["svg", "png"] if options.pictures else ["svg"]
+        code, _ = process.logged([str(python.python), str(report.DRAWING), str(jobs), str(folder),
+                                  *formats], log, progress.update)
+        progress.finish()
+        if code != 0:
+            raise CourseError(f"the pictures could not be drawn: see {log}", FAILED)
+
+    report.write(options.files or folders, out, draw, options.pictures)
+    say(f"{min(str(out), os.path.relpath(out), key=len)}: {out.stat().st_size / 1e6:.1f} MB, "
+        "open it in a browser")
+    return OK
+
+
+def profile_command(options: argparse.Namespace) -> int:
+    """Prints the counters of one version of a step."""
+    chosen = _chosen_steps([options.step])
+    if len(chosen) > 1:
+        raise CourseError(f"'{options.step}' is {len(chosen)} steps: name one", USAGE)
+    tool = profile.find(backend.detect(), options.backend)
+    if options.build:
+        build = Build(ROOT, options.build.absolute(), tool.backend, dict(os.environ))
+    else:
+        build, hardware, _ = _set_up(tool.backend)
+        build.configure(hardware)
+        build.build([chosen[0].name])
+    return profile.run(tool, ROOT, chosen[0], build.program(chosen[0]), options.version, options.size)

@@ -110,6 +110,70 @@ def logged(
     return code, text
 
 
+class Ended(Exception):
+    """A server has ended instead of answering: `code` as subprocess gives it (negative: a signal), and
+    the last line of its log."""
+
+    def __init__(self, code: int, line: str):
+        super().__init__(line)
+        self.code, self.line = code, line
+
+
+class Server:
+    """A process that answers each line of its input with a line of its output; its log is the rest.
+
+    It is started when it is first asked, and again when it is asked after it has ended.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, env: Environment | None = None):
+        self.command, self.log, self.env = command, log, env
+        self._process: subprocess.Popen | None = None
+
+    def ask(self, line: str) -> str:
+        """Raises Ended where there is no answer, and CourseError where the disk is full."""
+        if self._process is None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("w", encoding="utf-8") as log:
+                try:
+                    self._process = _start(self.command, env=self.env, stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, stderr=log, text=True)
+                except OSError as error:
+                    raise Ended(127, f"{self.command[0]}: {error.strerror}") from None
+        process = self._process
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+            answer = process.stdout.readline()
+        except KeyboardInterrupt:
+            self._process = None
+            _interrupt(process)
+            raise
+        if answer:
+            return answer
+        self._process = None
+        code = process.wait()
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        raise_if_disk_full(text, self.log)
+        raise Ended(code, last_line(text))
+
+    def stop(self) -> None:
+        """Ends it: there is nothing more to ask."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                process.communicate(timeout=10)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
 def raise_if_disk_full(text: str, place: Path) -> None:
     if re.search(r"No space left on device|Disk quota exceeded", text):
         raise CourseError(

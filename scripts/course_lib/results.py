@@ -25,7 +25,8 @@ ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, 
 FACT = {"name": str, "value": FIGURE, "unit": str}
 
 
-def _require(record: object, keys: dict, place: str) -> None:
+def require(record: object, keys: dict, place: str) -> None:
+    """Raises ValueError where the record lacks one of the keys or holds another type there."""
     if not isinstance(record, dict):
         raise ValueError(f"{place} is not an object")
     for key, kind in keys.items():
@@ -39,25 +40,29 @@ def _require(record: object, keys: dict, place: str) -> None:
 
 def validate(report: object) -> None:
     """Raises ValueError naming the first key that is missing or of the wrong type."""
-    _require(report, REPORT, "the report")
+    require(report, REPORT, "the report")
     if report["schema"] != 1:
         raise ValueError(f"schema {report['schema']} is not known here, 1 is")
-    _require(report["device"], DEVICE, "device")
-    _require(report["limits"], LIMITS, "limits")
+    require(report["device"], DEVICE, "device")
+    require(report["limits"], LIMITS, "limits")
     for t, table in enumerate(report["tables"]):
-        _require(table, TABLE, f"tables[{t}]")
+        require(table, TABLE, f"tables[{t}]")
         for r, row in enumerate(table["rows"]):
-            place = f"tables[{t}].rows[{r}]"
-            _require(row, ROW, place)
-            if row["status"] not in ("ok", "FAIL", "skipped"):
-                raise ValueError(f"{place}: status '{row['status']}' is not ok, FAIL or skipped")
-            if row["rate_unit"] not in ("B/s", "operations/s"):
-                raise ValueError(f"{place}: rate_unit '{row['rate_unit']}' is not known")
-            for peer, ratio in row["of_peer"].items():
-                if not isinstance(ratio, (int, float)) or isinstance(ratio, bool):
-                    raise ValueError(f"{place}: of_peer['{peer}'] is not a number")
+            validate_row(row, f"tables[{t}].rows[{r}]")
     for f, fact in enumerate(report["facts"]):
-        _require(fact, FACT, f"facts[{f}]")
+        require(fact, FACT, f"facts[{f}]")
+
+
+def validate_row(row: object, place: str) -> None:
+    """The same for a row of a table."""
+    require(row, ROW, place)
+    if row["status"] not in ("ok", "FAIL", "skipped"):
+        raise ValueError(f"{place}: status '{row['status']}' is not ok, FAIL or skipped")
+    if row["rate_unit"] not in ("B/s", "operations/s"):
+        raise ValueError(f"{place}: rate_unit '{row['rate_unit']}' is not known")
+    for peer, ratio in row["of_peer"].items():
+        if not isinstance(ratio, (int, float)) or isinstance(ratio, bool):
+            raise ValueError(f"{place}: of_peer['{peer}'] is not a number")
 
 
 def load(path: Path) -> dict:
@@ -68,6 +73,18 @@ def load(path: Path) -> dict:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
     return report
+
+
+def dump(value: object, indent: int = 0) -> str:
+    """JSON as the programs lay it out: a line for each key, and one for each row of numbers."""
+    inside, outside = "\n" + " " * (indent + 1), "\n" + " " * indent
+    if isinstance(value, dict) and value:
+        pairs = (f"{json.dumps(key, ensure_ascii=False)}: {dump(one, indent + 1)}"
+                 for key, one in value.items())
+        return "{" + inside + ("," + inside).join(pairs) + outside + "}"
+    if isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
+        return "[" + inside + ("," + inside).join(dump(one, indent + 1) for one in value) + outside + "]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 # ---- Figures as text ---------------------------------------------------------------------------

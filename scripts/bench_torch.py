@@ -1,0 +1,611 @@
+#!/usr/bin/env python3
+"""Does the course's work in PyTorch on this machine: the peer to compare with.
+
+scripts/bench_torch.py                     matmul, and whole trainings: xor, sales, mnist, cnn, small, medium
+scripts/bench_torch.py mnist --json FILE   one of them; the figures also as JSON
+scripts/bench_torch.py --like build/cuda/results/gemm.json
+                                           for each table of a program's results the same work, at the same
+                                           shape; `scripts/course bench` calls it so
+
+Inputs are random, on the device, and as large as the program's: larger than the last-level cache where
+the program's are. A time is that of CUDA events around calls that follow one another, after a warm-up;
+what is shown is the median and the 10th and 90th percentile. Without a GPU it is the host's clock.
+
+PyTorch eager        a call as one writes it, with PyTorch's fused functions where there are any
+PyTorch compile      the same through torch.compile, where that can gain: more than one operation over the
+                     same numbers, softmax, losses, layernorm, transformers
+PyTorch CUDA graph   the call captured and replayed, where it takes so little that launching it counts
+
+Everything is float32 without TF32 unless it says otherwise; cuDNN tries its algorithms and keeps the
+fastest. The backward passes are autograd's, without the forward pass before them. An error is the largest
+difference to the same work in double precision. Trainings are those of course_lib/torch_training.py, with
+the model, data, batch, optimizer, precision and seed that are printed with them.
+
+Exit codes: 0 all is well, 1 PyTorch failed, 2 the request must change, 3 no PyTorch, or no GPU for what
+needs one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from course_lib import peers, problems
+from course_lib.errors import MISSING, USAGE, CourseError
+from course_lib.peers import CannotDo, blank_row, first_line, make_row
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    print(f"bench_torch: no PyTorch here ({error}): pip install torch", file=sys.stderr)
+    sys.exit(MISSING)
+
+from course_lib import torch_training
+
+PEER = "PyTorch"
+SHORT_MS = 0.3  # a call of less may be held up by its launches: it is captured in a graph too
+WARM_UPS = 3  # calls before a capture
+QUICK_REPEAT = 3
+
+Tensors = list[torch.Tensor]
+Function = Callable[..., object]
+
+# What is measured where no report is given: problems in the words of the programs.
+ALONE = {
+    "matmul": [("gemm", "NN   M=2^12 N=2^12 K=2^12 float32"),
+               ("gemm", "NN   M=2^13 N=2^13 K=2^13 float32"),
+               ("gemm_mixed", "tf32   M=2^13 N=2^13 K=2^13"),
+               ("gemm_mixed", "fp16   M=2^13 N=2^13 K=2^13"),
+               ("gemm_mixed", "bf16   M=2^13 N=2^13 K=2^13")],
+    "xor": [("train_toy", "xor   points=4 network=2-8-2 momentum lr=0.2 epochs=5000")],
+    "sales": [("train_sales", "rows=292800 batch=1024 epochs=50 adam float32")],
+    "mnist": [("train_mnist", "784-128-10   MNIST (60000 images)   adam lr=0.001 batch=64 epochs=10")],
+    "cnn": [("train_cnn",
+             "8C3-P2-16C3-P2-64-10   MNIST (60000 images)   adam lr=0.001 batch=64 epochs=10")],
+    "small": [("train_shakespeare",
+               "layers=2 heads=4 width=64 context=128 batch=32 (116608 parameters)   "
+               "Tiny Shakespeare   adamw lr=0.003 steps=1000")],
+    "medium": [("train_shakespeare",
+                "layers=6 heads=6 width=384 context=256 batch=64 (10795776 parameters)   "
+                "Tiny Shakespeare   adamw lr=0.001 steps=200")],
+}
+
+
+# ---- A piece of work ---------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """A piece of work: a function of tensors, forwards, or its gradients, or both."""
+
+    function: Function
+    inputs: Tensors
+    wanted: tuple[int, ...] = ()  # the inputs whose gradients are made
+    grad: torch.Tensor | None = None  # of the function's result; None: the result is a number
+    way: str = "forward"  # or "backward": the gradients alone; or "both"
+    compiles: bool = False  # torch.compile can gain
+    settle_ms: float = 20
+    tf32: bool = False
+    note: str = ""
+
+    def call(self, function: Function) -> Callable[[], object]:
+        """What is timed. Whatever it needs of the forward pass is made now."""
+        if self.way == "forward":
+            inputs = self.inputs
+
+            def forward() -> object:
+                with torch.no_grad():
+                    return function(*inputs)
+            return forward
+        inputs = [tensor.detach().requires_grad_(i in self.wanted)
+                  for i, tensor in enumerate(self.inputs)]
+        wanted = [inputs[i] for i in self.wanted]
+        if self.way == "backward":
+            result = function(*inputs)
+            return lambda: torch.autograd.grad(result, wanted, self.grad, retain_graph=True)
+
+        def both() -> object:
+            result = function(*inputs)
+            return (result.detach(), *torch.autograd.grad(result, wanted, self.grad))
+        return both
+
+    def in_double(self) -> Case:
+        """The same work on the same numbers in double precision."""
+        def double(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.double() if tensor.is_floating_point() else tensor
+        return Case(self.function, [double(tensor) for tensor in self.inputs], self.wanted,
+                    None if self.grad is None else double(self.grad), self.way)
+
+
+def flat(value: object) -> Tensors:
+    return [value] if isinstance(value, torch.Tensor) else [t for part in value for t in flat(part)]
+
+
+def largest_difference(got: object, want: object) -> tuple[float, int]:
+    """And how many numbers were compared. Infinite where one of them is no number."""
+    largest, compared = 0.0, 0
+    for a, b in zip(flat(got), flat(want)):
+        # In pieces: a double of everything at once would be the largest array of all.
+        for x, y in zip(a.detach().reshape(-1).split(1 << 26), b.detach().reshape(-1).split(1 << 26)):
+            difference = (x.double() - y.double()).abs().max().item() if len(x) else 0.0
+            largest = max(largest, difference if math.isfinite(difference) else math.inf)
+        compared += a.numel()
+    return largest, compared
+
+
+# ---- The work of each step ---------------------------------------------------------------------
+
+MASKED = {"causal": True, "full": False}
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32,
+              "float32": torch.float32}
+ACTIVATIONS: dict[str, Function] = {
+    "relu": torch.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "gelu_erf": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": F.softplus}
+
+
+class Cases:
+    """Makes the case of a problem: a method for each kind, whose arguments are the problem's values."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def make(self, problem: problems.Problem) -> Case:
+        return getattr(self, problem.kind)(**problem.values)
+
+    def random(self, *shape: int, low: float = -1, high: float = 1) -> torch.Tensor:
+        return torch.empty(shape, device=self.device).uniform_(low, high)
+
+    def weights(self, outputs: int, inputs: int) -> torch.Tensor:
+        return self.random(outputs, inputs) / inputs ** 0.5
+
+    def labels(self, rows: int, classes: int) -> torch.Tensor:
+        return torch.randint(classes, (rows,), device=self.device)
+
+    # Stage 1
+
+    def elementwise(self, operation: str, n: int) -> Case:
+        function = torch.add if operation == "+" else torch.mul
+        return Case(function, [self.random(n), self.random(n)])
+
+    def scale(self, n: int) -> Case:
+        return Case(lambda x: -0.9990234375 * x, [self.random(n)])
+
+    def axpy(self, n: int) -> Case:
+        return Case(lambda x, y: torch.add(y, x, alpha=-0.9990234375), [self.random(n), self.random(n)],
+                    note="into a new array")
+
+    def dot(self, n: int) -> Case:
+        return Case(torch.dot, [self.random(n), self.random(n)])
+
+    def activation(self, activation: str, way: str, n: int) -> Case:
+        x = self.random(n, low=-8, high=8)
+        if way == "forward":
+            return Case(ACTIVATIONS[activation], [x])
+        return Case(ACTIVATIONS[activation], [x], (0,), self.random(n), "backward")
+
+    # Stage 2
+
+    def transpose(self, rows: int, cols: int) -> Case:
+        return Case(lambda a: a.t().contiguous(), [self.random(rows, cols)])
+
+    def gemv(self, transposed: str, rows: int, cols: int) -> Case:
+        a = self.random(rows, cols)
+        if transposed:
+            return Case(lambda a, x: 1.25 * torch.mv(a.t(), x), [a, self.random(rows)])
+        return Case(lambda a, x: 1.25 * torch.mv(a, x), [a, self.random(cols)])
+
+    def gemm(self, layout: str, M: int, N: int, K: int) -> Case:
+        a = self.random(K, M) if layout == "TN" else self.random(M, K)
+        b = self.random(N, K) if layout == "NT" else self.random(K, N)
+        return Case({"NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.t(),
+                     "TN": lambda a, b: a.t() @ b}[layout], [a, b])
+
+    def gemm_mixed(self, precision: str, M: int, N: int, K: int) -> Case:
+        """The sums are float; what is written is of the inputs' type."""
+        kind = PRECISIONS[precision]
+        settle_ms = 500 if self.device.type == "cuda" else 20  # matrix units slow down as they warm up
+        return Case(lambda a, b: a @ b, [self.random(M, K).to(kind), self.random(K, N).to(kind)],
+                    settle_ms=settle_ms, tf32=precision == "tf32",
+                    note="" if precision == "tf32" else f"C in {precision}")
+
+    # Stage 3
+
+    def biased_activation(self, activation: str, backward: str, rows: int, cols: int) -> Case:
+        act = ACTIVATIONS[activation]
+        inputs = [self.random(rows, cols, low=-4, high=4), self.random(cols, low=-4, high=4)]
+        if not backward:
+            return Case(lambda x, bias: act(x + bias), inputs, compiles=True)
+        return Case(lambda x, bias: act(x + bias), inputs, (0,), self.random(rows, cols), "backward",
+                    compiles=True, note="X + bias is kept from the forward pass")
+
+    def softmax(self, rows: int, cols: int) -> Case:
+        return Case(lambda x: torch.softmax(x, 1), [self.random(rows, cols, low=-8, high=8)],
+                    compiles=True)
+
+    def squared_error(self, n: int) -> Case:
+        return Case(F.mse_loss, [self.random(n), self.random(n)], (0,), way="both", compiles=True)
+
+    def cross_entropy(self, rows: int, cols: int) -> Case:
+        inputs = [self.random(rows, cols, low=-8, high=8), self.labels(rows, cols)]
+        return Case(F.cross_entropy, inputs, (0,), way="both", compiles=True)
+
+    # Stage 4
+
+    def dense(self, batch: int, inputs: int, outputs: int) -> Case:
+        return Case(lambda x, w, bias: torch.relu(F.linear(x, w, bias)),
+                    [self.random(batch, inputs), self.weights(outputs, inputs), self.random(outputs)])
+
+    def mlp_forward(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
+        def network(x, w1, b1, w2, b2):
+            return F.linear(torch.relu(F.linear(x, w1, b1)), w2, b2)
+        return Case(network, [self.random(batch, inputs), self.weights(hidden, inputs),
+                              self.random(hidden), self.weights(outputs, hidden), self.random(outputs)])
+
+    # Stage 5
+
+    def dense_backward(self, batch: int, inputs: int, outputs: int) -> Case:
+        return Case(F.linear, [self.random(batch, inputs), self.weights(outputs, inputs),
+                               self.random(outputs)],
+                    (0, 1, 2), self.random(batch, outputs), "backward")
+
+    def biased_backward(self, activation: str, rows: int, cols: int) -> Case:
+        act = ACTIVATIONS[activation]
+        return Case(lambda x, bias: act(x + bias),
+                    [self.random(rows, cols, low=-4, high=4), torch.zeros(cols, device=self.device)],
+                    (0, 1), self.random(rows, cols), "backward", compiles=True)
+
+    def softmax_backward(self, rows: int, cols: int) -> Case:
+        return Case(lambda x: torch.softmax(x, 1), [self.random(rows, cols, low=-4, high=4)], (0,),
+                    self.random(rows, cols), "backward", compiles=True)
+
+    def cross_entropy_backward(self, rows: int, cols: int) -> Case:
+        return Case(F.cross_entropy, [self.random(rows, cols), self.labels(rows, cols)], (0,),
+                    way="backward", compiles=True)
+
+    def sequential(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
+        def network(x, w1, b1, w2, b2, w3, b3):
+            h = torch.relu(F.linear(x, w1, b1))
+            return F.linear(torch.relu(F.linear(h, w2, b2)), w3, b3)
+        tensors = [self.random(batch, inputs)]
+        for n, m in ((inputs, hidden), (hidden, hidden), (hidden, outputs)):
+            tensors += [self.weights(m, n), self.random(m)]
+        return Case(network, tensors, tuple(range(1, 7)), self.random(batch, outputs), "both")
+
+    # Stage 6
+
+    def conv2d(self, what: str, N: int, C: int, H: int, W: int, K: int, R: int, S: int,
+               stride_h: int, stride_w: int, pad_h: int, pad_w: int) -> Case:
+        def conv(x, w, bias):
+            return F.conv2d(x, w, bias, (stride_h, stride_w), (pad_h, pad_w))
+        inputs = [self.random(N, C, H, W), self.random(K, C, R, S) / (C * R * S) ** 0.5,
+                  self.random(K)]
+        if what.startswith("relu"):
+            return Case(lambda x, w, bias: torch.relu(conv(x, w, bias)), inputs)
+        wanted = {"grad_X": (0,), "grad_W": (1,)}.get(what, (0, 1, 2))
+        shape = N, K, (H + 2 * pad_h - R) // stride_h + 1, (W + 2 * pad_w - S) // stride_w + 1
+        return Case(conv, inputs, wanted, self.random(*shape), "backward")
+
+    def maxpool(self, R: int, S: int, stride: int, padding: int, way: str, N: int, C: int, H: int,
+                W: int) -> Case:
+        def pool(x):
+            return F.max_pool2d(x, (R, S), stride, padding)
+        x = self.random(N, C, H, W)
+        if way == "forward":
+            return Case(pool, [x])
+        return Case(pool, [x], (0,), torch.rand_like(pool(x)), "backward")
+
+    # Stage 7
+
+    def embedding(self, backward: str, B: int, T: int, C: int, V: int) -> Case:
+        # As in a text a few tokens are frequent and most are rare.
+        tokens = (torch.rand(B, T, device=self.device) ** 3 * V).long().clamp_(max=V - 1)
+
+        def embed(table, positions):
+            return F.embedding(tokens, table) + positions
+        tables = [self.random(V, C), self.random(T, C)]
+        if not backward:
+            return Case(embed, tables)
+        return Case(embed, tables, (0, 1), self.random(B, T, C), "backward")
+
+    def layernorm(self, what: str, rows: int, cols: int) -> Case:
+        def norm(x, gain, bias):
+            return F.layer_norm(x, (cols,), gain, bias)
+        x, gain, bias = self.random(rows, cols, low=-2.5, high=5.5), self.random(cols), self.random(cols)
+        if what == "of a sum":
+            def norm_of_sum(x, residual, gain, bias):
+                total = x + residual
+                return total, norm(total, gain, bias)
+            return Case(norm_of_sum, [x, self.random(rows, cols), gain, bias], compiles=True)
+        if what == "backward":
+            return Case(norm, [x, gain, bias], (0, 1, 2), self.random(rows, cols), "backward",
+                        compiles=True)
+        return Case(norm, [x, gain, bias], compiles=True)
+
+    def attention(self, way: str, B: int, H: int, T: int, D: int, queries: int | str, mask: str,
+                  precision: str) -> Case:
+        is_causal, count = MASKED[mask], queries or T
+        if is_causal and count not in (1, T):
+            raise CannotDo("PyTorch aligns the mask of fewer queries with the first keys")
+        is_causal = is_causal and count == T  # a single query sees every key
+
+        def attend(q, k, v):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        q, k, v = (self.random(B, H, rows, D, low=-largest, high=largest).to(PRECISIONS[precision])
+                   for rows, largest in ((count, 2), (T, 2), (T, 1)))
+        note = f"sdpa: {self.attention_backend(q, k, v, is_causal, way == 'backward')}"
+        if way == "forward":
+            return Case(attend, [q, k, v], note=note)
+        return Case(attend, [q, k, v], (0, 1, 2), self.random(B, H, count, D).to(q.dtype), "backward",
+                    note=note)
+
+    @staticmethod
+    def attention_backend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool,
+                          trains: bool) -> str:
+        """Which of its implementations PyTorch takes; there is no public way to ask."""
+        try:
+            query = q.detach().requires_grad_(trains)
+            chosen = torch._fused_sdp_choice(query, k, v, is_causal=is_causal)
+            return torch.nn.attention.SDPBackend(chosen).name.lower().removesuffix("_attention")
+        except Exception as error:  # an interface that may change with any version
+            return f"unknown ({first_line(error)})"
+
+    def transformer_block(self, way: str, B: int, T: int, C: int, H: int) -> Case:
+        block = torch_training.Block(C, H).to(self.device)
+        names = [name for name, _ in block.named_parameters()]
+
+        def forward(x, *parameters):
+            return torch.func.functional_call(block, dict(zip(names, parameters)), (x,))
+        inputs = [self.random(B, T, C), *(p.detach() for p in block.parameters())]
+        if way == "forward":
+            return Case(forward, inputs, compiles=True)
+        return Case(forward, inputs, tuple(range(len(inputs))), self.random(B, T, C), "backward",
+                    compiles=True)
+
+
+# ---- Measuring ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def use_float32() -> None:
+    """cuDNN's convolutions round to TF32 unless they are told not to."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+
+
+def compiled(function: Function) -> Function:
+    """torch.compile keeps what it has made for a piece of code and gives up after a few shapes: each
+    problem gets code of its own."""
+    import torch._functorch.config as functorch
+
+    functorch.donated_buffer = False  # a backward pass is timed more than once
+    if isinstance(function, types.FunctionType):
+        function = types.FunctionType(function.__code__.replace(co_name=function.__name__),
+                                      function.__globals__, function.__name__,
+                                      function.__defaults__, function.__closure__)
+    return torch.compile(function, dynamic=False)
+
+
+class Bench:
+    """Measures problems on a device. It keeps what torch.compile has made for the next round."""
+
+    def __init__(self, device: torch.device, data: Path, repeat: int = 0, trainings: int = 1,
+                 quick: bool = False):
+        self.device, self.repeat, self.quick = device, repeat, quick
+        self.cases = Cases(device)
+        self.trainings = torch_training.Trainings(device, data, trainings, quick)
+        self.functions: dict[str, Function | str] = {}  # of a problem: compiled, or why it is not
+        self.seen: set[str] = set()  # kinds that were compiled
+        self.seed = 1
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def measure(self, problem: problems.Problem) -> list[dict]:
+        torch.manual_seed(self.seed)
+        try:
+            if problem.kind in torch_training.TASKS:
+                return self.trainings.measure(problem, self.seed)
+            if problem.kind == "optimizer":
+                return self.measure_optimizer(**problem.values)
+            return self.measure_case(problem, self.cases.make(problem))
+        except RuntimeError as error:  # out of memory among them
+            raise CannotDo(first_line(error)) from None
+        finally:
+            if self.on_gpu:
+                torch.cuda.empty_cache()
+
+    def times(self, call: Callable[[], object], settle_ms: float = 20) -> list[float]:
+        if self.on_gpu:
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+            def run(count: int) -> float:
+                start.record()
+                for _ in range(count):
+                    call()
+                stop.record()
+                stop.synchronize()
+                return start.elapsed_time(stop)
+        else:
+            run = peers.time_host(call)
+        repeat = self.repeat or (QUICK_REPEAT if self.quick else 0)
+        return peers.time_call(run, repeat, 0 if self.quick else settle_ms)
+
+    def measure_case(self, problem: problems.Problem, case: Case) -> list[dict]:
+        with tf32(case.tf32):
+            call = case.call(case.function)
+            error, compared = self.error_of(case, call)
+            eager = make_row("PyTorch eager", self.times(call, case.settle_ms), case.note, error,
+                             compared)
+            rows = [eager]
+            del call
+            if case.compiles and self.on_gpu:
+                rows += self.measure_compiled(problem, case)
+            if self.on_gpu and eager["ms"] < SHORT_MS:
+                rows.append(self.measure_graph(lambda: case.call(case.function)))
+        return rows
+
+    def error_of(self, case: Case, call: Callable[[], object]) -> tuple[float | None, int]:
+        """(None, 0) where there is no room for the same in double precision."""
+        got = call()
+        try:
+            return largest_difference(got, case.in_double().call(case.function)())
+        except (RuntimeError, MemoryError):
+            return None, 0
+        finally:
+            if self.on_gpu:
+                torch.cuda.empty_cache()
+
+    def measure_compiled(self, problem: problems.Problem, case: Case) -> list[dict]:
+        """Compiling takes seconds: --quick does it once for each kind of work."""
+        key = repr(problem)
+        if key not in self.functions and self.quick and problem.kind in self.seen:
+            return []
+        self.seen.add(problem.kind)
+        function = self.functions.get(key) or compiled(case.function)
+        try:
+            if isinstance(function, str):
+                raise CannotDo(function)
+            row = make_row("PyTorch compile", self.times(case.call(function), case.settle_ms))
+        except Exception as error:  # torch.compile fails in as many ways as it has parts
+            function = first_line(error)
+            row = blank_row("PyTorch compile", function)
+        self.functions[key] = function
+        return [row]
+
+    def measure_graph(self, prepare: Callable[[], Callable[[], object]]) -> dict:
+        """prepare() gives the call. What is captured must have run before, on the stream of its
+        capture: a backward pass runs where its forward pass did."""
+        name = "PyTorch CUDA graph"
+        try:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                call = prepare()
+                for _ in range(WARM_UPS):
+                    call()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                kept = call()
+            row = make_row(name, self.times(graph.replay))
+            del kept
+            return row
+        except RuntimeError as error:
+            return blank_row(name, first_line(error))
+
+    def measure_optimizer(self, rule: str, n: int, tensors: int) -> list[dict]:
+        """One step over all tensors, cut at random as the program cuts them."""
+        cuts = sorted(torch.randint(n + 1, (tensors - 1,)).tolist())
+        sizes = [end - begin for begin, end in zip([0, *cuts], [*cuts, n])]
+
+        def prepare(captured: bool, **how: bool) -> Callable[[], object]:
+            parameters = [torch.nn.Parameter(self.cases.random(size)) for size in sizes]
+            for parameter in parameters:
+                parameter.grad = self.cases.random(parameter.numel())
+            if rule in ("sgd", "momentum"):
+                momentum = 0.9 if rule == "momentum" else 0
+                return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **how).step
+            make = torch.optim.AdamW if rule == "adamw" else torch.optim.Adam
+            return make(parameters, lr=1e-3, capturable=captured, **how).step
+
+        rows = []
+        for name, how in (("PyTorch eager", {"foreach": True}), ("PyTorch fused", {"fused": True})):
+            times = self.times(prepare(False, **how))
+            rows.append(make_row(name, times, "foreach" if "foreach" in how else ""))
+        if self.on_gpu and rows[-1]["ms"] < SHORT_MS:
+            rows.append(self.measure_graph(lambda: prepare(True, fused=True)))
+        return rows
+
+    def like(self, report: dict) -> list[dict]:
+        self.seed = report["seed"]
+        return peers.measure_report(report, PEER, self.measure)
+
+
+# ---- The command line --------------------------------------------------------------------------
+
+
+def environment(device: torch.device) -> dict:
+    on_gpu = device.type == "cuda"
+    cudnn = torch.backends.cudnn.version() if on_gpu else None
+    return {"device": torch.cuda.get_device_name(device) if on_gpu else platform.processor(),
+            "torch": torch.__version__, "torch_toolkit": torch.version.hip or torch.version.cuda,
+            "cudnn": str(cudnn) if cudnn else None}
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10**10:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to 10^10")
+    return int(text)
+
+
+def parse_options(arguments: list[str]) -> argparse.Namespace:
+    title, _, details = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="bench_torch", description=title, epilog=details,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measurements", nargs="*", metavar="NAME",
+                        help=f"some of {', '.join(ALONE)}; default: all")
+    peers.add_options(parser)
+    parser.add_argument("--repeat", type=positive, default=0, metavar="N",
+                        help="trainings, or timed calls (default: 3 trainings alone, 1 with --like, and "
+                             "5 to 100 calls)")
+    parser.add_argument("--data", default=os.environ.get("COURSE_DATA") or "data", metavar="DIR",
+                        help="folder of the data sets (default: $COURSE_DATA, or data)")
+    options = parser.parse_args(arguments)
+    for name in options.measurements:
+        if name not in ALONE:
+            raise CourseError(f"'{name}' is unknown; there are {', '.join(ALONE)}", USAGE)
+    if options.like and options.measurements:
+        raise CourseError("either names or --like", USAGE)
+    return options
+
+
+def measure_alone(bench: Bench, names: list[str]) -> Iterator[dict]:
+    for name in names or ALONE:
+        for program, text in ALONE[name]:
+            problem = problems.parse(program, text)
+            yield {"problem": f"{program}   {text}", "rows": bench.measure(problem)}
+
+
+def body(arguments: list[str]) -> None:
+    options = parse_options(arguments)
+    alone = not options.like and not options.serve
+    has_gpu = torch.cuda.is_available()
+    if alone and not has_gpu:
+        raise CourseError(f"PyTorch {torch.__version__} finds no GPU here", MISSING)
+    device = torch.device("cuda", torch.cuda.current_device()) if has_gpu else torch.device("cpu")
+    use_float32()
+    trainings = options.repeat or (3 if alone and not options.quick else 1)
+    bench = Bench(device, Path(options.data), options.repeat, trainings, options.quick)
+    peer = peers.Peer(PEER, environment(device), bench.like)
+    if not options.serve:
+        print(f"PyTorch {torch.__version__} on {peer.environment['device'] or 'the processor'}: float32 "
+              f"without TF32 where nothing else is said, seed {bench.seed}")
+    peers.run(peer, options, measure_alone(bench, options.measurements))
+
+
+def main(arguments: list[str]) -> int:
+    return peers.main("bench_torch", lambda: body(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
