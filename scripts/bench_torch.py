@@ -55,6 +55,7 @@ PEER = "PyTorch"
 SHORT_MS = 0.3  # a call of less may be held up by its launches: it is captured in a graph too
 WARM_UPS = 3  # calls before a capture
 QUICK_REPEAT = 3
+BUDGET_MS = 150  # for the timed calls of a row
 
 Tensors = list[torch.Tensor]
 Function = Callable[..., object]
@@ -414,6 +415,7 @@ class Bench:
         self.trainings = torch_training.Trainings(device, data, trainings, quick)
         self.functions: dict[str, Function | str] = {}  # of a problem: compiled, or why it is not
         self.seen: set[str] = set()  # kinds that were compiled
+        self.checked: set[str] = set()  # problems whose error is known
         self.seed = 1
 
     @property
@@ -448,12 +450,13 @@ class Bench:
         else:
             run = peers.time_host(call)
         repeat = self.repeat or (QUICK_REPEAT if self.quick else 0)
-        return peers.time_call(run, repeat, 0 if self.quick else settle_ms)
+        return peers.time_call(run, repeat, 0 if self.quick else settle_ms, BUDGET_MS)
 
     def measure_case(self, problem: problems.Problem, case: Case) -> list[dict]:
         with tf32(case.tf32):
             call = case.call(case.function)
-            error, compared = self.error_of(case, call)
+            error, compared = self.error_of(case, call) if repr(problem) not in self.checked else (None, 0)
+            self.checked.add(repr(problem))
             eager = make_row("PyTorch eager", self.times(call, case.settle_ms), case.note, error,
                              compared)
             rows = [eager]

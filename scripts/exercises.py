@@ -79,7 +79,7 @@ class Examiner:
         solution = {file: course.solution(file) for file in course.files}
         skeleton = {file: course.skeleton(file) for file in course.files}
 
-        # (exercise, mistake, headers): no exercise for the whole step, no mistake for a skeleton.
+        # (exercise, what is wrong, headers): no exercise for the whole step.
         jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
         for exercise in course.exercises:
             for mistake in exercise.mistakes:
@@ -87,13 +87,14 @@ class Examiner:
                 jobs.append((exercise, mistake.name, {**solution, **changed}))
 
         def run(job) -> tuple[check.Compiled, list[check.Run]]:
-            exercise, _, headers = job
+            exercise, name, headers = job
             compiled = compiler.compile(headers, {}, fast=True)
             if compiled.program is None:
                 return compiled, []
-            versions = list(exercise.versions) if exercise else []
+            versions = list(exercise.versions) if exercise else course.versions
             runs = check.run_all(compiled.program, course, versions, False,
-                                 {str(compiled.program.parent): ""}, at_a_time=1)
+                                 {str(compiled.program.parent): ""}, at_a_time=1,
+                                 to_first_failure=exercise is None and name == "skeleton")
             return compiled, runs
 
         with ThreadPoolExecutor(process.cpu_count()) as pool:

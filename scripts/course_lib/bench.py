@@ -475,14 +475,17 @@ def comparison_lines(before: dict, after: dict) -> Iterator[str]:
 
 
 def merge_runs(runs: list[dict]) -> list[dict]:
-    """A run per device: of a program that several files hold, the latest."""
-    merged: dict[tuple[str, str], dict] = {}
+    """A run per device, in the order in which the devices appear: of a program that several files hold,
+    the latest."""
+    def device(run: dict) -> tuple[str, str]:
+        return run["environment"]["device"], run["environment"]["backend"]
+    merged: dict[tuple[str, str], dict | None] = {device(run): None for run in runs}
     for run in sorted(runs, key=lambda run: run["date"]):
-        key = run["environment"]["device"], run["environment"]["backend"]
-        if key not in merged:
+        key = device(run)
+        earlier = merged[key]
+        if earlier is None:
             merged[key] = copy.deepcopy(run)
             continue
-        earlier = merged[key]
         reports = {report["program"]: report for report in [*earlier["reports"], *run["reports"]]}
         known = {name: value for name, value in run["environment"].items() if value}
         failures = {json.dumps(failure): failure for failure in [*earlier["failures"], *run["failures"]]
@@ -491,7 +494,7 @@ def merge_runs(runs: list[dict]) -> list[dict]:
                        "quick": run["quick"] or earlier["quick"],
                        "environment": {**earlier["environment"], **known},
                        "reports": in_order(list(reports.values())), "failures": list(failures.values())}
-    return list(merged.values())
+    return [run for run in merged.values() if run]
 
 
 def merged_lines(runs: list[dict]) -> Iterator[str]:

@@ -58,7 +58,7 @@ class Build:
         if python:
             command.append(f"-DPython3_EXECUTABLE={python}")
         command += definitions or []
-        if not self._is_configured():
+        if not self.is_configured():
             command.append("--fresh")  # forgets what a failed or a moved configuration has found
         progress = terminal.Progress("configuring")
         log = self.folder.parent / f"{self.backend}-configure.log"
@@ -72,7 +72,7 @@ class Build:
                 _first_error(text, r"^CMake Error"),
             )
 
-    def _is_configured(self) -> bool:
+    def is_configured(self) -> bool:
         cache = self.folder / "CMakeCache.txt"
         if not cache.is_file() or not (self.folder / "build.ninja").is_file():
             return False

@@ -67,6 +67,9 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
                              help="1.1, vector_add, stage1, 1, or a path; none: all")
         sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
                          help="default: what this machine really has")
+        if with_steps:
+            sub.add_argument("--no-setup", action="store_true",
+                             help="install nothing: all that is needed is here")
         return sub
 
     run = add("run", run_command, "build and run steps, print the table of results", True)
@@ -162,10 +165,16 @@ def _python_environment() -> python_env.PythonEnvironment:
     return python_env.PythonEnvironment(folder / ".venv", made / "setup.log")
 
 
-def _set_up(wanted: str) -> tuple[Build, backend.Hardware, python_env.PythonEnvironment]:
-    """Installs what is missing and chooses the backend: all that comes before CMake."""
+def _set_up(wanted: str, no_setup: bool,
+            ) -> tuple[Build, backend.Hardware, python_env.PythonEnvironment]:
+    """Installs what is missing, unless it must not, and chooses the backend: all that comes before
+    CMake."""
     made = build_root(ROOT)
     hardware = backend.detect()
+    if no_setup:
+        choice = backend.choose(hardware, wanted)
+        return (Build(ROOT, made / choice.backend, choice.backend, dict(os.environ)), hardware,
+                _python_environment())
     if wanted == "auto" and hardware.amd and not hardware.nvidia and not hardware.hipcc:
         say(f"{hardware.amd[0]} is here: getting HIP's compiler for it")
         packages.install(_needed_packages("hip", hardware), made / "setup.log")
@@ -190,7 +199,7 @@ def run_command(options: argparse.Namespace) -> int:
         if options.quick:
             raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
         _require_folder(options.json_dir)
-    build, hardware, _ = _set_up(options.backend)
+    build, hardware, _ = _set_up(options.backend, options.no_setup)
     if options.mine:
         build, mine = _with_own_headers(build)
         build.configure(hardware, None, [f"-DCOURSE_WORKSPACE={mine}"])
@@ -356,7 +365,7 @@ def plot_command(options: argparse.Namespace) -> int:
         files, python = options.json, _python_environment()
     elif options.steps:
         chosen = _chosen_steps(options.steps)
-        build, hardware, python = _set_up(options.backend)
+        build, hardware, python = _set_up(options.backend, options.no_setup)
         build.configure(hardware)
         build.build([step.name for step in chosen])
         options.quick, options.json_dir = False, None
@@ -423,7 +432,7 @@ def _draw(files: list[Path], python: python_env.PythonEnvironment) -> None:
 def test_command(options: argparse.Namespace) -> int:
     """Builds the chosen steps and their tests and runs them; without steps, all tests there are."""
     chosen = _chosen_steps(options.steps)
-    build, hardware, python = _set_up(options.backend)
+    build, hardware, python = _set_up(options.backend, options.no_setup)
     requirements = _requirements(ROOT / "scripts" / "requirements.txt")
     without_python = None
     try:
@@ -495,18 +504,18 @@ def start_command(options: argparse.Namespace) -> int:
     return learn.start(_one_course(options, "course start"), Workspace(ROOT), options.reset)
 
 
-def _builds(course: exercises.Course, wanted: str) -> list[Build]:
+def _builds(course: exercises.Course, options: argparse.Namespace) -> list[Build]:
     """The CPU backend's build, which checks, and the GPU's where there is one; both up to date."""
-    hardware = backend.detect()
     names = ["cpu"]
-    if wanted != "cpu":
-        chosen = backend.choose(hardware, wanted).backend
+    if options.backend != "cpu":
+        chosen = backend.choose(backend.detect(), options.backend).backend
         names += [chosen] if chosen != "cpu" else []
     builds = []
     for name in names:
-        build, hardware, _ = _set_up(name)
-        build.configure(hardware)
-        build.build([course.step.name])
+        build, hardware, _ = _set_up(name, options.no_setup)
+        if not (build.is_configured() and build.program(course.step).is_file()):
+            build.configure(hardware)
+        build.build([course.step.name])  # configures anew where that has become necessary
         builds.append(build)
     return builds
 
@@ -518,7 +527,7 @@ def check_command(options: argparse.Namespace) -> int:
     if not options.solution and not workspace.started(course):
         raise CourseError(f"step {course.step.number} is not begun: `scripts/course start "
                           f"{course.step.number}`", USAGE)
-    return learn.check_step(course, workspace, _builds(course, options.backend),
+    return learn.check_step(course, workspace, _builds(course, options),
                             check.load_signatures(ROOT), options.solution)
 
 
@@ -531,7 +540,7 @@ def watch_command(options: argparse.Namespace) -> int:
     course = _one_course(options, "course watch")
     if not workspace.started(course):
         learn.start(course, workspace, False)
-    builds = _builds(course, options.backend)
+    builds = _builds(course, options)
     signatures = check.load_signatures(ROOT)
     changes = watch.Changes(workspace.folder)
     try:
@@ -566,7 +575,7 @@ def watch_command(options: argparse.Namespace) -> int:
                     course = exercises.load(following)
                     if not workspace.started(course):
                         learn.start(course, workspace, False)
-                    builds = _builds(course, options.backend)
+                    builds = _builds(course, options)
                     changes.close()
                     changes = watch.Changes(workspace.folder)
                     run = True

@@ -82,6 +82,13 @@ class Course:
         """The headers that hold exercises, in the order of exercise.toml."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises))
 
+    @property
+    def versions(self) -> list[str]:
+        """The rows of the program's table that any exercise shows in; none: all."""
+        if not all(exercise.versions for exercise in self.exercises):
+            return []
+        return list(dict.fromkeys(v for exercise in self.exercises for v in exercise.versions))
+
     def solution(self, file: str) -> str:
         return (self.step.folder / file).read_text(encoding="utf-8")
 

@@ -11,15 +11,17 @@ import os
 import re
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import check, exercises, process, results, steps, terminal
+from . import check, exercises, process, races, results, sanitizer, steps, terminal
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
 from .terminal import say
 from .workspace import Progress, Workspace
 
+SPEED_TIMEOUT = 300.0  # seconds of one program at its own size
 GOLD, SILVER = 0.95, 0.75  # of the solution's speed
 MEDAL_STYLE = {"gold": "yellow", "silver": "bold", "bronze": ""}
 WIDTH = 100
@@ -110,39 +112,32 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     named = {name: shown(step.folder / name if solution else workspace.file(step, name))
              for name in course.files}
     say(f"{step.number} {step.name}   {', '.join(named.values())}", "bold")
-    begun = time.monotonic()
-
-    compiler = check.Compiler(builds[0], course, build_root(builds[0].root) / "check" / step.name)
-    compiled = compiler.compile(headers, named, fast=True)
-    if compiled.messages.strip():
-        say(compiled.messages.rstrip())
-    if compiled.program is None:
-        say("build        failed: the compiler's words are above", "red")
-        return FAILED
-    say(f"build        ok   ({time.monotonic() - begun:.1f} s)", "green")
-
-    begun = time.monotonic()
-    made = str(compiled.program.parent / "include" / step.folder.parent.name / step.folder.name)
-    replace = {f"{made}/{name}": path for name, path in named.items()}
-    # Exercise by exercise, as the fingerprints of the known mistakes were made.
-    found: dict[tuple[str, ...], list[check.Run]] = {}
-    for exercise in course.exercises:
-        if exercise.versions not in found:
-            found[exercise.versions] = check.run_all(
-                compiled.program, course, list(exercise.versions), False, replace)
-    versions = list(dict.fromkeys(v for e in course.exercises for v in e.versions))
-    ok = report(course, found, signatures, time.monotonic() - begun)
-    if not ok:
-        say(f"hint: scripts/course hint {step.number}", "cyan")
-        return FAILED
-
-    progress = Progress(workspace)
-    if not solution:
-        progress.passed(step, headers)
-        progress.save()
-    code = OK
-    for build in builds:
-        code = speed(course, build, headers, named, progress, versions, solution) or code
+    folder = build_root(builds[0].root) / "check"
+    compiler = check.Compiler(builds[0], course, folder / step.name)
+    # What is timed is compiled with all optimization, which takes longer than anything else: it
+    # begins now, behind the check, and is dropped where that fails.
+    timed = {build.backend: check.Compiler(build, course, folder / f"{step.name}-{build.backend}")
+             for build in builds}
+    with ThreadPoolExecutor(len(builds)) as pool:
+        try:
+            later = {name: pool.submit(own.compile, headers, named, fast=False, behind=True)
+                     for name, own in timed.items()}
+            if not _check(course, compiler, builds[0], headers, named, signatures):
+                return FAILED
+            if not all(_check_on_gpu(course, build, later[build.backend].result(), named)
+                       for build in builds[1:]):
+                return FAILED
+            progress = Progress(workspace)
+            if not solution:
+                progress.passed(step, headers)
+                progress.save()
+            code = OK
+            for build in builds:
+                compiled = later[build.backend].result()
+                code = speed(course, build, compiled, progress, solution) or code
+        finally:
+            for own in timed.values():
+                own.stop()
     if not solution:
         progress.save()
         following = next_step(builds[0].root, progress)
@@ -153,24 +148,96 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     return code
 
 
-def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], signatures: dict,
-           seconds: float) -> bool:
-    """Prints correctness and safety, and returns whether all is well. `found` has the runs of each set of versions."""
-    runs = [run for some in found.values() for run in some]
-    wrong = [run for run in runs if not run.ok]
-    if not wrong:
-        shapes = len(course.shapes) or 1
-        say(f"correctness  ok   {shapes} shapes, waves of 32 and 64, three orders of threads   "
-            f"({seconds:.1f} s)", "green")
+def _run_exercises(course: Course, compiled: check.Compiled, named: dict[str, str],
+                   on_gpu: bool) -> dict[tuple[str, ...], list[check.Run]]:
+    """The runs of each set of versions: exercise by exercise, as the fingerprints of the known mistakes
+    were made."""
+    places = compiled.places(course, named)
+    return {versions: check.run_all(compiled.program, course, list(versions), on_gpu, places)
+            for versions in dict.fromkeys(exercise.versions for exercise in course.exercises)}
+
+
+def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[str, str],
+           named: dict[str, str], signatures: dict) -> bool:
+    """Build, correctness and safety on the CPU backend: whether all is well."""
+    step = course.step
+    begun = time.monotonic()
+    compiled = compiler.compile(headers, named, fast=True)
+    if compiled.messages.strip():
+        say(compiled.messages.rstrip())
+    if compiled.program is None:
+        say("build        failed: the compiler's words are above", "red")
+        return False
+    say(f"build        ok   ({time.monotonic() - begun:.1f} s)", "green")
+
+    begun = time.monotonic()
+    found = _run_exercises(course, compiled, named, on_gpu=False)
+    seconds = time.monotonic() - begun
+    if all(run.ok for runs in found.values() for run in runs):
+        say(f"correctness  ok   {len(course.shapes) or 1} shapes, waves of 32 and 64, three orders of "
+            f"threads   ({seconds:.1f} s)", "green")
         say("safety       ok   no access outside a buffer, no barrier missed, no race, no NaN",
             "green")
         return True
+    named_as = {}  # the known mistakes that each exercise behaves like
+    for exercise in course.exercises:
+        runs = found[exercise.versions]
+        if not all(run.ok for run in runs):
+            known = signatures.get(step.number, {}).get(exercise.name, {})
+            named_as[exercise.name] = check.recognise(runs, known)
 
+    def look_for_races() -> list[str]:
+        for exercise in course.exercises:
+            suspects = races.suspects(found[exercise.versions], named_as.get(exercise.name, []))
+            race = suspects and races.find(course, headers, named, cpu, list(exercise.versions),
+                                           suspects[0])
+            if race:
+                return [race.words()]  # the others are most often the same one
+        return []
+
+    report(course, found, named_as, seconds, look_for_races)
+    say(f"hint: scripts/course hint {step.number}", "cyan")
+    return False
+
+
+def _check_on_gpu(course: Course, build: Build, compiled: check.Compiled, named: dict[str, str]) -> bool:
+    """The same shapes on the GPU, for what is right on the CPU backend: whether all is well."""
+    if compiled.program is None:
+        say(f"on the GPU   the {build.backend} compiler refuses it:", "red")
+        say(compiled.messages.rstrip())
+        return False
+    begun = time.monotonic()
+    found = _run_exercises(course, compiled, named, on_gpu=True)
+    seconds = time.monotonic() - begun
+    if all(run.ok for runs in found.values() for run in runs):
+        say(f"on the GPU   ok   {len(course.shapes) or 1} shapes   ({seconds:.1f} s)", "green")
+        return True
+    say(f"on the GPU   right on the CPU backend, wrong with {build.backend}:", "red")
+
+    def look_for_faults() -> list[str]:
+        words = []
+        for versions, runs in found.items():
+            if not all(run.ok for run in runs):
+                words += sanitizer.find(course, compiled, named, list(versions), runs)
+        return list(dict.fromkeys(words))
+
+    report(course, found, {}, seconds, look_for_faults)
+    say(f"hint: scripts/course hint {course.step.number}", "cyan")
+    return False
+
+
+def report(course: Course, found: dict[tuple[str, ...], list[check.Run]],
+           named_as: dict[str, list[str]], seconds: float, look_closer) -> None:
+    """Prints what is wrong with correctness and safety. `found` has the runs of each set of versions;
+    look_closer() returns more lines on safety, and takes its time: it is called when the rest is said."""
+    runs = [run for some in found.values() for run in some]
+    wrong = [run for run in runs if not run.ok]
     faults = list(dict.fromkeys(run.fault for run in runs if run.fault))
     bad = {o.version for run in runs for o in run.outcomes if o.status != "ok"}
     say(f"correctness  FAILED   {len(wrong)} of {len(runs)} runs   ({seconds:.1f} s)", "red")
     shapes_failing = list(dict.fromkeys(run.shape for run in wrong if run.shape))
-    shapes_passing = [s for s in course.shapes if s not in shapes_failing]
+    shapes_passing = [s for s in course.shapes if s not in shapes_failing
+                      and any(run.shape == s for run in runs)]
     if shapes_failing:
         names = dimension_names(runs)
         shared = check.common_property(shapes_failing, shapes_passing, names)
@@ -185,28 +252,25 @@ def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], signat
             + (f"; {outcome.failed} of {outcome.compared} are wrong" if outcome.failed else ""))
 
     racing = check.order_dependent(runs)
-    if faults or racing or any(o.status in ("nan", "unwritten") for r in wrong for o in r.outcomes):
+    lines = look_closer()
+    if faults or racing or lines or any(o.status in ("nan", "unwritten") for r in wrong
+                                        for o in r.outcomes):
         say("safety       FAILED", "red")
     else:
         say("safety       ok   no access outside a buffer, no barrier missed", "green")
     for fault in faults:
         run = next(run for run in runs if run.fault == fault)
-        say(f"  {check.FAULT_WORDS[fault]}   (--size {run.shape or 'default'}, waves of {run.wave}, "
-            f"{run.order})")
+        how = f", waves of {run.wave}, {run.order}" if run.wave else ""
+        say(f"  {check.FAULT_WORDS[fault]}   (--size {run.shape or 'default'}{how})")
         say(textwrap.indent(run.message, "    "))
-    for version in racing:
-        say(f"  {version}: the result depends on the order in which threads run: two threads meet "
-            "at one place with no barrier between them")
-
-    for exercise in course.exercises:
-        known = signatures.get(course.step.number, {}).get(exercise.name, {})
-        own = found[exercise.versions]
-        if all(run.ok for run in own):
-            continue
-        names = check.recognise(own, known)
-        if names:
-            say(f"  {exercise.name} behaves like {' or '.join(names)}", "yellow")
-    return False
+    if racing:
+        say(f"  {', '.join(racing)}: the result depends on the order in which threads run"
+            + ("" if lines else ": two threads meet at one place with no barrier between them"))
+    for line in lines:
+        say(f"  {line}")
+    for name, mistakes in named_as.items():
+        if mistakes:
+            say(f"  {name} behaves like {' or '.join(mistakes)}", "yellow")
 
 
 def words_of(outcome: check.Outcome) -> str:
@@ -251,29 +315,29 @@ def owner_of(exercise: Exercise, outcome: check.Outcome, run: check.Run) -> str:
 # ---- Speed -------------------------------------------------------------------------------------
 
 
-def speed(course: Course, build: Build, headers: dict[str, str], named: dict[str, str],
-          progress: Progress, versions: list[str], solution: bool) -> int:
-    """Times the learner's headers and the repository's one after the other; a GPU's results are
-    checked once more on the way."""
+def speed(course: Course, build: Build, compiled: check.Compiled, progress: Progress,
+          solution: bool) -> int:
+    """Times the learner's program and the repository's one after the other."""
     step = course.step
-    folder = build_root(build.root) / "check" / f"{step.name}-{build.backend}"
-    compiled = check.Compiler(build, course, folder).compile(headers, named, fast=False)
     if compiled.program is None:
         say(f"speed        the {build.backend} compiler refuses it:", "red")
         say(compiled.messages.rstrip())
         return FAILED
+    versions = course.versions
+    options = [*course.arguments, *(word for version in versions for word in ("--version", version))]
+    if build.backend == "cpu":
+        options += ["--repeat", "10"]  # its times are rough: more would not change the medal
     reports = []
-    for program in (build.program(step), compiled.program):
-        written = folder / f"{len(reports)}.json"
+    for program, more in ((build.program(step), ["--no-limits"]), (compiled.program, [])):
+        written = compiled.program.parent / "speed.json"
         written.unlink(missing_ok=True)
-        command = [str(program), "--json", str(written), *course.arguments]
-        for version in versions:
-            command += ["--version", version]
-        code, text = process.logged(command, folder / "speed.log", lambda line: None)
+        code, out, complaint = process.limited(
+            [str(program), "--json", str(written), *options, *more], SPEED_TIMEOUT)
         if not written.is_file() or code != 0:
-            whose = "the solution" if not reports else "your version"
-            say(f"speed        {whose} failed on {build.backend}:", "red")
-            say(text.rstrip())
+            whose = "your version" if more == [] else "the solution"
+            say(f"speed        {whose} " + (f"was not at its end after {SPEED_TIMEOUT:.0f} s" if code is None
+                                           else "failed") + f" on {build.backend}", "red")
+            say((out + complaint).rstrip())
             return FAILED
         reports.append(results.load(written))
     theirs, mine = (fastest(report, versions) for report in reports)

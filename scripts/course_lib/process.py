@@ -174,6 +174,38 @@ def last_line(text: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
+def limited(command: Sequence[str], seconds: float, env: Environment | None = None,
+            cwd: Path | None = None, started: Callable[[subprocess.Popen], None] | None = None,
+            ) -> tuple[int | None, str, str]:
+    """Runs the command for at most that many seconds; None for an exit code: they were not enough.
+    Returns the code, stdout and stderr. What it has started itself ends with it.
+
+    `started` is given the process, so that end() can cut it short.
+    """
+    child = subprocess.Popen(
+        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    if started:
+        started(child)
+    try:
+        out, complaint = child.communicate(timeout=seconds)
+        return child.returncode, out, complaint
+    except subprocess.TimeoutExpired:
+        end(child)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold on to it
+            child.communicate(timeout=5)
+        return None, "", ""
+    except BaseException:
+        end(child)
+        raise
+
+
+def end(child: subprocess.Popen) -> None:
+    """Ends what limited() has started, and its children."""
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
 def raise_if_disk_full(text: str, place: Path) -> None:
     if re.search(r"No space left on device|Disk quota exceeded", text):
         raise CourseError(

@@ -345,7 +345,8 @@ def describe(trainer: Trainer, ms: float) -> str:
 
 
 class Trainings:
-    """Measures trainings, and remembers which are too long to be repeated."""
+    """Measures trainings, and remembers which are too long to be repeated. With `quick` a training is a
+    few steps, and only one is compiled."""
 
     def __init__(self, device: torch.device, data: Path, repeat: int = 1, quick: bool = False):
         self.device, self.data, self.repeat, self.quick = device, data, repeat, quick
@@ -354,7 +355,11 @@ class Trainings:
     def task(self, problem: Problem, seed: int) -> Task:
         torch.manual_seed(seed)
         task = replace(TASKS[problem.kind](problem.values, self.device, self.data), seed=seed)
-        return replace(task, epochs=1, steps_wanted=QUICK_STEPS) if self.quick else task
+        if not self.quick:
+            return task
+        if task.steps == 1:
+            return replace(task, epochs=QUICK_STEPS)
+        return replace(task, epochs=1, steps_wanted=min(QUICK_STEPS, task.steps))
 
     def kinds(self, task: Task) -> list[tuple[type[Trainer], bool]]:
         """How it is trained: by what, and whether in bfloat16."""
@@ -362,9 +367,11 @@ class Trainings:
             return [(Trainer, False)]
         if not task.is_text:
             return [(Trainer, False), (GraphTrainer, False)]
+        # In bfloat16 too where the products are large enough for matrix units to matter.
         precisions = (False, True) if task.batch * task.inputs.shape[1] > 8192 else (False,)
-        return [(kind, autocast) for autocast in precisions
-                for kind in (Trainer, CompiledTrainer, GraphTrainer)]
+        ways = (Trainer, GraphTrainer) if self.quick and self.long else (
+            Trainer, CompiledTrainer, GraphTrainer)
+        return [(kind, autocast) for autocast in precisions for kind in ways]
 
     def measure(self, problem: Problem, seed: int = 1) -> list[dict]:
         task, rows = self.task(problem, seed), []
@@ -379,6 +386,6 @@ class Trainings:
             except Exception as error:  # torch.compile fails in as many ways as it has parts
                 rows.append(blank_row(name, first_line(error)))
                 continue
-            if times[0] > LONG_MS:
+            if times[0] > LONG_MS or kind is CompiledTrainer:  # compiling takes longer still
                 self.long.add((repr(problem), name))
         return rows

@@ -116,11 +116,14 @@ inline void launch_sample_by_sample(float* y, const float* x, size_t batch, cons
                                     hipStream_t stream = nullptr) {
   const gemm::Product p = product(y, x, batch, layer);
   gemm::check(p);
+  // exercise: step 2.2's best for each sample, y = W x; then step 3.1's bias and activation over
+  // all of y (about 5 lines)
   for (size_t sample = 0; sample < batch; ++sample)
     gemv::best(false, {p.N, p.K, 1, p.b, p.ldb, x + sample * layer.in, 0, y + sample * layer.out},
                workspace, stream);
   matrix_activations::launch_forward_vectorized<Activation>(y, y, layer.bias, batch, layer.out,
                                                             stream);
+  // end exercise
 }
 
 // ---- Product, bias, activation: three launches ------------------------------------------------

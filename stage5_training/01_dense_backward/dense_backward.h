@@ -184,12 +184,10 @@ class Branches {
     for (hipStream_t stream : streams_) HIP_CHECK(hipStreamWaitEvent(stream, events_[kCount], 0));
   }
   void join(hipStream_t to) const {
-    // exercise: an event at the end of each stream, which `to` waits for (about 4 lines)
     for (size_t i = 0; i < kCount; ++i) {
       HIP_CHECK(hipEventRecord(events_[i], streams_[i]));
       HIP_CHECK(hipStreamWaitEvent(to, events_[i], 0));
     }
-    // end exercise
   }
 
  private:

@@ -63,9 +63,7 @@ struct OfOutput<activations::Relu> : activations::Relu {};
 // y (1 - y): a difference and a product.
 template <>
 struct OfOutput<activations::Sigmoid> : activations::Sigmoid {
-  // exercise: the slope, given y (about 1 line)
   __host__ __device__ float derivative(float y) const { return y * (1.0f - y); }
-  // end exercise
   static double derivative_cpu(double y) { return y * (1 - y); }
   static double derivative_bound(double y) {
     return losses::gamma(2) * std::fabs(derivative_cpu(y)) + kTiny;
@@ -85,7 +83,9 @@ struct OfOutput<activations::Tanh> : activations::Tanh {
 // exp(y) = 1 + exp(x), so that sigmoid(x) = 1 - exp(-y): 6 u from expm1f (3 ulp, OpenCL's promise).
 template <>
 struct OfOutput<activations::Softplus> : activations::Softplus {
+  // exercise: the slope, given y; a small one keeps its digits, too (about 1 line)
   __host__ __device__ float derivative(float y) const { return -expm1f(-y); }
+  // end exercise
   static double derivative_cpu(double y) { return -std::expm1(-y); }
   static double derivative_bound(double y) {
     return losses::gamma(6) * std::fabs(derivative_cpu(y)) + kTiny;

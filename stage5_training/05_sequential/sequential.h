@@ -576,7 +576,6 @@ inline std::string Sequential::description() const {
 inline float initial_bound(const Parameter& parameter) {
   const double in = static_cast<double>(parameter.fan_in);
   const double out = static_cast<double>(parameter.fan_out);
-  // exercise: the bounds of Xavier, He and Torch, as Initial states them (about 8 lines)
   switch (parameter.initial) {
     case Initial::Xavier:
       return static_cast<float>(std::sqrt(6 / (in + out)));
@@ -587,7 +586,6 @@ inline float initial_bound(const Parameter& parameter) {
     default:
       break;
   }
-  // end exercise
   return 0;
 }
 
@@ -658,10 +656,13 @@ inline void Sequential::reserve(size_t max_batch) {
     HIP_CHECK(hipDeviceSynchronize());  // what they have written there
   }
   outputs_.resize(layers_.size());
+  // exercise: where in step_memory_ each output lies, that of a fused layer where the next layer's
+  // does; and behind them two buffers for gradients, each for the widest output (about 4 lines)
   for (size_t i = layers_.size(); i-- > 0;)
     outputs_[i] = fused_[i] ? outputs_[i + 1] : step_memory_.data() + begins[i];
   gradients_[0] = step_memory_.data() + end;
   gradients_[1] = gradients_[0] + widest;
+  // end exercise
   max_batch_ = max_batch;
 }
 

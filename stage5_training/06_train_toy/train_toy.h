@@ -742,11 +742,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(kMaxThreads, 1)
   DYNAMIC_SHARED(float, rows);
   float* weights = rows + n.rows * n.stride;
   Parameter mine = load<Rule>(n, arrays, rows, weights);
-  // exercise: the loop of one_kernel, over all steps of the span (about 3 lines)
   for_each_step(span, arrays, [&](const Schedule& schedule, float* loss) {
     train_step<Rule>(n, rows, weights, mine, schedule, loss);
   });
-  // end exercise
   store<Rule>(arrays, mine);
 }
 

@@ -1,0 +1,338 @@
+"""The learner's loop as a whole: `check` and `watch` with stand-ins for the compiler and the program,
+`watch` in a terminal; and what ThreadSanitizer and compute-sanitizer say, put into a line."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Machine
+from course_lib import check, exercises, process, races, sanitizer, steps
+from course_lib.build import Build, build_root
+from course_lib.check import Outcome, Run
+
+HEADER = """#pragma once
+// exercise: one more than a (about 1 line)
+int one_more(int a) { return a + 1; }
+// end exercise
+"""
+TOML = """shapes = ["1", "257"]
+[[exercise]]
+name = "one_more"
+file = "vector_add.h"
+versions = ["naive"]
+hints = ["look at a", "add one", "return a + 1"]
+"""
+# `compile` keeps the header that it finds first, `link` makes a program of it that is right where the
+# header is.
+COMPILE = """
+import sys
+words = sys.argv[1:]
+include = next(word[2:] for word in words if word.startswith("-I"))
+text = open(include + "/stage1_vector/01_vector_add/vector_add.h").read() if "check" in include else ""
+if "typo" in text:
+    sys.exit(f"{include}/stage1_vector/01_vector_add/vector_add.h:3: error: typo")
+open(words[words.index("-o") + 1], "w").write(text)
+"""
+LINK = """
+import os, sys
+words = sys.argv[1:]
+right = "return a + 1" in open(words[0]).read()
+program = words[words.index("-o") + 1]
+open(program, "w").write(f'''#!{sys.executable}
+import json, os, sys
+report = json.load(open(os.environ["FAKES"] + "/report.json"))
+if not {right}:
+    for row in report["tables"][0]["rows"]:
+        row.update(status="FAIL", failed=3, index=2)
+open(sys.argv[sys.argv.index("--json") + 1], "w").write(json.dumps(report))
+sys.exit({int(not right)})
+''')
+os.chmod(program, 0o755)
+"""
+
+
+@pytest.fixture
+def learner(machine: Machine) -> Machine:
+    """A machine whose step 1.1 has an exercise, and whose build of it can be asked for commands."""
+    folder = machine.root / "stage1_vector" / "01_vector_add"
+    (folder / "vector_add.h").write_text(HEADER)
+    (folder / "exercise.toml").write_text(TOML)
+    for name, text in (("compile", COMPILE), ("link", LINK)):
+        (machine.fakes / f"{name}.py").write_text(text)
+        machine.fake(name, f'exec "{sys.executable}" "{machine.fakes}/{name}.py" "$@"')
+    (machine.fakes / "nice").symlink_to(shutil.which("nice"))
+    source = folder / "vector_add.hip"
+    machine.fake("ninja", f"""case "$*" in *commands*)
+echo "compile -I'{machine.root}' -o vector_add.o -c '{source}'"
+echo "link vector_add.o -o stage1_vector/vector_add" ;; esac""")
+    # The program of the build itself: what the learner's speed is compared with.
+    program = machine.PROGRAM.replace("$2", "$to")
+    machine.fake("program", 'while [ $# -gt 0 ]; do [ "$1" = --json ] && to="$2"; shift; done' + program)
+    return machine
+
+
+def header_of(machine: Machine) -> Path:
+    return machine.root / "workspace" / "stage1_vector" / "01_vector_add" / "vector_add.h"
+
+
+# ---- check -------------------------------------------------------------------------------------
+
+
+def test_check_says_build_correctness_safety_and_speed(learner: Machine):
+    assert learner.course("start", "1.1").returncode == 0
+    done = learner.course("check")
+    assert done.returncode == 1 and "correctness  FAILED" in done.stdout, done.stdout + done.stderr
+    assert "failing shapes: 1, 257   (every shape fails)" in done.stdout
+    assert "speed" not in done.stdout
+    header_of(learner).write_text("typo")
+    done = learner.course("check", "1.1")
+    assert done.returncode == 1 and "build        failed" in done.stdout
+    assert "workspace/stage1_vector/01_vector_add/vector_add.h:3: error: typo" in done.stdout
+    header_of(learner).write_text(HEADER)
+    done = learner.course("check", "1.1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = re.findall(r"^(build|correctness|safety|speed) +(\w+)", done.stdout, re.MULTILINE)
+    assert words == [("build", "ok"), ("correctness", "ok"), ("safety", "ok"), ("speed", "gold")]
+    assert "100% of the solution" in done.stdout and "of the copy limit" in done.stdout
+
+
+def test_a_check_need_not_set_anything_up(learner: Machine):
+    learner.course("start", "1.1")
+    learner.remove("dpkg-query", "apt-get", "sudo")
+    header_of(learner).write_text(HEADER)
+    done = learner.course("check", "--no-setup")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "apt" not in done.stdout + done.stderr
+
+
+def test_a_built_tree_is_not_configured_again(learner: Machine):
+    learner.course("start", "1.1")
+    for _ in range(2):
+        learner.course("check")
+    assert len([call for call in learner.calls() if call.startswith("cmake --preset")]) == 1
+
+
+def test_what_takes_too_long_is_ended_with_its_children(tmp_path):
+    begun = time.monotonic()
+    code, *_ = process.limited(["sh", "-c", "sleep 50 & sleep 50; true"], 0.3)
+    assert code is None and time.monotonic() - begun < 5
+
+
+def test_list_is_quick():
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "course"), "list"], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    # 0.2 s on an idle machine: the bound leaves room for a busy one.
+    assert time.monotonic() - begun < 3 and "vector_add" in done.stdout
+
+
+# ---- watch, in a terminal ----------------------------------------------------------------------
+
+
+class Terminal:
+    """`course watch 1.1` in a pseudo-terminal."""
+
+    def __init__(self, machine: Machine, **variables: str):
+        self.ours, theirs = pty.openpty()
+        self.before = termios.tcgetattr(theirs)
+        self.theirs = theirs
+        self.text = ""
+        self.process = subprocess.Popen(
+            machine.command("watch", "1.1"), env={**machine.environment(), "TERM": "xterm", **variables},
+            cwd=machine.root, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0))
+
+    def until(self, words: str, seconds: float = 30) -> str:
+        """What is printed up to these words; the rest is kept."""
+        end = time.monotonic() + seconds
+        while words not in self.text:
+            assert time.monotonic() < end, f"no '{words}' in:\n{self.text}"
+            if select.select([self.ours], [], [], 0.2)[0]:
+                self.text += os.read(self.ours, 65536).decode(errors="replace")
+        before, _, self.text = self.text.partition(words)
+        return before + words
+
+    def press(self, key: str) -> None:
+        os.write(self.ours, key.encode())
+
+    def end(self) -> int:
+        code = self.process.wait(timeout=30)
+        assert termios.tcgetattr(self.theirs) == self.before, "the terminal is left as it was changed"
+        os.close(self.ours)
+        os.close(self.theirs)
+        return code
+
+
+def test_watch(learner: Machine):
+    terminal = Terminal(learner)
+    first = terminal.until("watching workspace (inotify)")
+    assert "fill in" in first and "correctness  FAILED" in first  # begun, and checked
+    assert "\x1b[31m" in first
+    assert "h hint   n next   s solution   r reset   q quit" in terminal.until("q quit")
+    header_of(learner).write_text(HEADER)
+    passed = terminal.until("q quit")
+    assert "correctness  ok" in passed and "gold" in passed
+    header_of(learner).write_text(HEADER.replace("a + 1", "a - 1"))
+    assert "correctness  FAILED" in terminal.until("q quit")
+    terminal.press("h")
+    assert "look at a" in terminal.until("1. look at a")
+    terminal.press("s")
+    terminal.until("return a + 1")  # it has passed before: the difference is shown
+    terminal.press("r")
+    assert "kept: " in terminal.until("q quit")
+    assert "return" not in header_of(learner).read_text()
+    assert [path for path in header_of(learner).parent.glob("*.old") if "a - 1" in path.read_text()]
+    terminal.press("n")
+    terminal.until("this one first")
+    terminal.press("q")
+    assert terminal.end() == 0
+
+
+def test_watch_without_inotify_and_colour(learner: Machine, tmp_path: Path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import ctypes\ndef refuse(*_, **__):\n    raise OSError\nctypes.CDLL = refuse\n")
+    terminal = Terminal(learner, NO_COLOR="1", PYTHONPATH=str(tmp_path / "site"))
+    text = terminal.until("watching workspace (a look every 0.5 s)")
+    terminal.press("s")
+    text += terminal.until("--give-up")
+    header_of(learner).write_text(HEADER)
+    text += terminal.until("correctness  ok")
+    text += terminal.until("q quit")
+    assert not re.search("\x1b\\[[0-9;]*m", text)
+    terminal.press("\x03")  # Ctrl-C
+    assert terminal.end() == 0
+
+
+# ---- Races -------------------------------------------------------------------------------------
+
+
+def run(order: str, status: str = "wrong", shape: str = "257", index: int = 0, fault: str = "") -> Run:
+    return Run(shape, "32", order, (Outcome("naive", "n=257", status, 1, 1, index),), fault)
+
+
+def test_what_another_order_changes_is_suspected_of_a_race_the_smallest_first():
+    large = [run("forward"), run("reverse", "ok")]
+    small = [run("forward", shape="31"), run("reverse", index=5, shape="31")]
+    assert races.suspects([*large, *small], []) == [*small, large[0]]
+    same = [run("forward"), run("reverse")]
+    assert races.suspects(same, []) == []
+    assert races.suspects(same, ["a swapped index"]) == []
+    assert races.suspects(same, ["a missing barrier after the load"]) == same
+    hung = [run("forward"), run("reverse", fault="timeout")]
+    assert races.suspects(hung, []) == hung[:1]
+
+
+REPORT = """==================
+WARNING: ThreadSanitizer: data race (pid=1)
+  Write of size 4 at 0x7fa73a9fc280 by thread T79:
+    #0 _ZZN3cpu6launch <null> (dot+0x17776)
+    #1 _ZN3cpu11run_threads <null> (dot+0x17b74)
+
+  Previous read of size 4 at 0x7fa73a9fc280 by thread T207:
+    #0 _ZZN3cpu6launch <null> (dot+0x1789e)
+
+  Location is TLS of thread T226.
+
+  Thread T79 'thread (1,0,0)' (tid=0, running) created by thread T226 at:
+    #0 cpu::sanitizer::create_fiber() sanitizers.h:28 (dot+0x2b76c)
+SUMMARY: ThreadSanitizer: data race
+"""
+
+
+def test_a_race_is_two_lines_of_the_learners_file():
+    asked = []
+
+    def lines_of(addresses: list[str]) -> list[tuple[str, str]]:
+        asked.append(addresses)
+        line = 130 if addresses[0] == "17776" else 133
+        return [("dot::block_sum_tree(float)", f"dot.h:{line}"), ("dot_shared_tree", "dot.h:146"),
+                ("auto dot::launch_shared_tree(float*)::{lambda((auto:1)...)#1}::operator()", "dot.h:9")]
+
+    race = races.parse(REPORT, lines_of)
+    assert asked == [["17776", "17b74"], ["1789e"]]
+    assert race == races.Race("dot_shared_tree", races.Access("write", "dot.h:130", "thread (1,0,0)"),
+                              races.Access("read", "dot.h:133", ""))
+    assert race.words() == ("data race in dot_shared_tree: thread (1,0,0) writes at dot.h:130 what another "
+                            "reads at dot.h:133, and nothing says who comes first")
+    # Which thread it was is not known behind the end of its block.
+    race = races.parse(REPORT.replace("Location is TLS of thread T226.", ""), lines_of)
+    assert race.first.thread == ""
+    assert races.parse(REPORT, lambda _: []) is None
+    assert races.parse("error: something else", lines_of) is None
+
+
+@pytest.fixture(scope="module")
+def thread_sanitizer(tmp_path_factory) -> Build:
+    """The CPU backend's build, where dot is built in it and ThreadSanitizer works here."""
+    build = Build(ROOT, build_root(ROOT) / "cpu", "cpu", dict(os.environ))
+    if not (build.folder / "stage1_vector" / "dot").is_file():
+        pytest.skip("dot is not built for the CPU backend")
+    folder = tmp_path_factory.mktemp("tsan")
+    (folder / "main.cpp").write_text("int main() { return 0; }")
+    compiler = os.environ.get("CXX", "c++")
+    if process.output([compiler, "-fsanitize=thread", "-o", str(folder / "main"),
+                       str(folder / "main.cpp")]) is None or process.output([str(folder / "main")]) is None:
+        pytest.skip("ThreadSanitizer does not work here")
+    return build
+
+
+@pytest.mark.parametrize(
+    ("mistake", "places"),
+    [("a missing barrier after the values are stored",
+      ("sums[threadIdx.x] = value", "sums[threadIdx.x] += sums[threadIdx.x + half]")),
+     (None, None)])
+def test_a_missing_barrier_is_named_by_its_lines(thread_sanitizer: Build, mistake, places):
+    """And the solution, which nobody would ask about, gives no alarm."""
+    step = next(step for step in steps.discover(ROOT) if step.name == "dot")
+    course = exercises.load(step)
+    exercise = next(e for e in course.exercises if e.name == "block_sum_tree")
+    text = course.solution("dot.h")
+    if mistake:
+        text = course.with_mistake(exercise, next(m for m in exercise.mistakes if m.name == mistake))
+    race = races.find(course, {"dot.h": text}, {"dot.h": "dot.h"}, thread_sanitizer,
+                      list(exercise.versions), Run("255", "32", "forward", ()))
+    if mistake is None:
+        assert race is None
+        return
+    assert race is not None and race.kernel == "dot_shared_tree"
+    lines = [text.splitlines()[int(access.place.removeprefix("dot.h:")) - 1]
+             for access in (race.first, race.second)]
+    assert all(any(place in line for line in lines) for place in places), lines
+
+
+# ---- compute-sanitizer -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("""========= Invalid __global__ read of size 4 bytes
+=========     at vector_add::add_naive(float *, const float *, unsigned long)+0x70 in add.h:42
+=========     by thread (1,0,0) in block (3,0,0)
+=========     Address 0x7f3c95a00404 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f3c95a00000 of size 1,028 bytes
+""", ["kernel add_naive: thread (1,0,0) of block (3,0,0) reads 4 bytes at add.h:42, outside of a global "
+      "buffer, 1 bytes after the nearest"]),
+     ("""========= Error: Race reported between Write access at void dot_tree<(int)4>(float *)+0x70 in dot.h:130
+=========     and Read access at void dot_tree<(int)4>(float *)+0xd0 in dot.h:133 [508 hazards]
+""", ["data race in shared memory: kernel dot_tree: one thread writes at dot.h:130 what another reads at "
+      "dot.h:133, and nothing says who comes first"]),
+     ("========= ERROR SUMMARY: 0 errors\n", [])])
+def test_compute_sanitizer_in_a_line(text, words):
+    assert sanitizer.parse(text) == words
+
+
+def test_a_gpus_complaints_are_known():
+    for words in ("hipDeviceSynchronize: an illegal memory access was encountered",
+                  "Memory access fault by GPU node-1 on address 0x7f. Reason: Page not present"):
+        assert next(name for name, pattern in check.FAULTS if re.search(pattern, words)) == "outside"
