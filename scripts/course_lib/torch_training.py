@@ -45,6 +45,7 @@ class Task:
     autocast: bool = False  # to bfloat16, in forward and backward passes
     test: tuple[torch.Tensor, torch.Tensor] | None = None  # images that training does not see
     is_text: bool = False  # rows of tokens
+    curve: str = ""  # the program's name for its series of losses, where it trains on the same data
 
     @property
     def steps(self) -> int:
@@ -117,9 +118,12 @@ class Trainer:
         shuffled = torch.randperm(len(self.task.inputs), device=self.order.device)
         self.order.copy_(shuffled[: self.order.numel()].view_as(self.order))
 
-    def epoch(self) -> None:
+    def epoch(self, losses: list[torch.Tensor] | None = None) -> None:
+        """Adds the loss of every step to `losses`, where they are wanted."""
         for rows in self.order.unbind():
             self.step(rows)
+            if losses is not None:
+                losses.append(self.loss.clone())
 
     def train(self) -> float:
         """One whole training; its time in milliseconds."""
@@ -132,6 +136,32 @@ class Trainer:
             self.epoch()
         wait_for(self.order.device)
         return 1e3 * (time.perf_counter() - start)
+
+    def series(self) -> dict:
+        """The losses of one more training, which nobody times: of each step where there is one epoch, else
+        the mean of each epoch, at most 100 of them, with the accuracy where there are test images."""
+        task, rows = self.task, []
+        self.restart()
+        every = max(1, task.epochs // 100)
+        for epoch in range(1, task.epochs + 1):
+            if self.gathers:
+                self.shuffle()
+            losses: list[torch.Tensor] = []
+            self.epoch(losses)
+            if task.epochs == 1:
+                return {"columns": ["step", "loss"],
+                        "rows": [[step, loss] for step, loss in enumerate(torch.stack(losses).tolist(), 1)]}
+            if epoch % every == 0:
+                accuracy = [accuracy_of(self)] if task.test else []
+                rows.append([epoch, torch.stack(losses).mean().item(), *accuracy])
+        return {"columns": ["epoch", "loss", "accuracy"][: len(rows[0])], "rows": rows}
+
+
+def accuracy_of(trainer: Trainer) -> float:
+    """Percent of the test images that are called by their names."""
+    images, labels = trainer.task.test
+    with torch.no_grad():
+        return 100 * (trainer.network(images).argmax(1) == labels).float().mean().item()
 
 
 class GraphTrainer(Trainer):
@@ -162,11 +192,13 @@ class GraphTrainer(Trainer):
             self.position.add_(1)
         self.step(rows)
 
-    def epoch(self) -> None:
+    def epoch(self, losses: list[torch.Tensor] | None = None) -> None:
         if self.gathers:
             self.position.zero_()
         for _ in range(self.task.steps):
             self.graph.replay()
+            if losses is not None:
+                losses.append(self.loss.clone())
 
 
 class CompiledTrainer(Trainer):
@@ -212,6 +244,7 @@ def toy_task(values: dict, device: torch.device, data: Path) -> Task:
         targets = torch.tensor([0, 1, 1, 0], device=device)
     return Task(network=lambda: mlp(widths, nn.Tanh), loss=nn.CrossEntropyLoss(), inputs=inputs,
                 targets=targets, batch=len(inputs), epochs=values["epochs"],
+                curve="xor_loss" if values["data"] == "xor" else "",
                 learning_rate=float(values["learning_rate"]), optimizer=values["optimizer"])
 
 
@@ -237,6 +270,7 @@ def digits_task(values: dict, device: torch.device, data: Path) -> Task:
     make = cnn_network if "C" in network else lambda: mlp(list(map(int, network.split("-"))), nn.ReLU)
     return Task(network=make, loss=nn.CrossEntropyLoss(), inputs=inputs, targets=targets,
                 batch=values["batch"], epochs=values["epochs"], test=test,
+                curve="training" if test else "",
                 learning_rate=float(values["learning_rate"]), optimizer=values["optimizer"])
 
 
@@ -318,7 +352,7 @@ def text_task(values: dict, device: torch.device, data: Path) -> Task:
         inputs=text[:-1].unfold(0, values["context"], 1),
         targets=text[1:].unfold(0, values["context"], 1), batch=values["batch"], epochs=1,
         steps_wanted=values["steps"], learning_rate=float(values["learning_rate"]),
-        optimizer=values["optimizer"], is_text=True)
+        optimizer=values["optimizer"], is_text=True, curve="training")
 
 
 TASKS: dict[str, Callable[[dict, torch.device, Path], Task]] = {
@@ -337,10 +371,7 @@ def describe(trainer: Trainer, ms: float) -> str:
         tokens = task.epochs * task.steps * task.batch * task.inputs.shape[1]
         note += f", {tokens / ms / 1e3:.3g} M tokens/s"
     if task.test:
-        images, labels = task.test
-        with torch.no_grad():
-            right = trainer.network(images).argmax(1) == labels
-        return f"{note}, test accuracy {100 * right.float().mean().item():.2f}%"
+        return f"{note}, test accuracy {accuracy_of(trainer):.2f}%"
     return f"{note}, last loss {trainer.loss.item():.3g}"
 
 
@@ -351,6 +382,7 @@ class Trainings:
     def __init__(self, device: torch.device, data: Path, repeat: int = 1, quick: bool = False):
         self.device, self.data, self.repeat, self.quick = device, data, repeat, quick
         self.long: set[tuple[str, str]] = set()  # problem, row
+        self.drawn: set[str] = set()  # problems whose curve is known
 
     def task(self, problem: Problem, seed: int) -> Task:
         torch.manual_seed(seed)
@@ -382,7 +414,11 @@ class Trainings:
             try:
                 trainer = kind(replace(task, autocast=autocast))
                 times = [trainer.train() for _ in range(self.repeat)]
-                rows.append(make_row(name, times, describe(trainer, sorted(times)[len(times) // 2])))
+                row = make_row(name, times, describe(trainer, sorted(times)[len(times) // 2]))
+                if task.curve and kind is GraphTrainer and not autocast and repr(problem) not in self.drawn:
+                    self.drawn.add(repr(problem))
+                    row["series"] = {task.curve: trainer.series()}
+                rows.append(row)
             except Exception as error:  # torch.compile fails in as many ways as it has parts
                 rows.append(blank_row(name, first_line(error)))
                 continue
