@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 
 from course_lib import peers, problems
-from course_lib.errors import MISSING
+from course_lib.errors import MISSING, USAGE, CourseError
 from course_lib.peers import CannotDo, make_row
 
 try:
@@ -350,12 +350,13 @@ def flat(value: object) -> list[Array]:
     return [a for part in value for a in flat(part)] if isinstance(value, tuple) else [np.asarray(value)]
 
 
-def error_of(function: Function, inputs: list[Array]) -> tuple[float, int]:
-    """The largest difference to the same in double precision, and of how many numbers."""
+def error_of(function: Function, inputs: list[Array]) -> tuple[float | None, int]:
+    """The largest difference to the same in double precision, and of how many numbers. None where one of
+    them is no number."""
     want = function(*(array.astype(np.float64) for array in inputs))
     pairs = list(zip(flat(function(*inputs)), flat(want)))
     worst = max((float(np.abs(a - b).max()) for a, b in pairs if a.size), default=0.0)
-    return worst if math.isfinite(worst) else math.inf, sum(a.size for a, _ in pairs)
+    return worst if math.isfinite(worst) else None, sum(a.size for a, _ in pairs)
 
 
 class Bench:
@@ -374,14 +375,20 @@ class Bench:
         return peers.measure_report(report, PEER, measure)
 
 
-def main(arguments: list[str]) -> int:
+def body(arguments: list[str]) -> None:
     title, _, details = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(prog="bench_numpy", description=title, epilog=details,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     peers.add_options(parser)
     options = parser.parse_args(arguments)
-    peer = peers.Peer(PEER, {"numpy": np.__version__}, Bench(options.quick).like)
-    return peers.main("bench_numpy", lambda: peers.run(peer, options))
+    peers.check_options(options)
+    if not options.like and not options.serve:
+        raise CourseError("--like REPORT.json: whose work is to be done?", USAGE)
+    peers.run(peers.Peer(PEER, {"numpy": np.__version__}, Bench(options.quick).like), options)
+
+
+def main(arguments: list[str]) -> int:
+    return peers.main("bench_numpy", lambda: body(arguments))
 
 
 if __name__ == "__main__":

@@ -131,8 +131,8 @@ def flat(value: object) -> Tensors:
     return [value] if isinstance(value, torch.Tensor) else [t for part in value for t in flat(part)]
 
 
-def largest_difference(got: object, want: object) -> tuple[float, int]:
-    """And how many numbers were compared. Infinite where one of them is no number."""
+def largest_difference(got: object, want: object) -> tuple[float | None, int]:
+    """And how many numbers were compared. None where one of them is no number."""
     largest, compared = 0.0, 0
     for a, b in zip(flat(got), flat(want)):
         # In pieces: a double of everything at once would be the largest array of all.
@@ -140,7 +140,7 @@ def largest_difference(got: object, want: object) -> tuple[float, int]:
             difference = (x.double() - y.double()).abs().max().item() if len(x) else 0.0
             largest = max(largest, difference if math.isfinite(difference) else math.inf)
         compared += a.numel()
-    return largest, compared
+    return largest if math.isfinite(largest) else None, compared
 
 
 # ---- The work of each step ---------------------------------------------------------------------
@@ -579,6 +579,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
             raise CourseError(f"'{name}' is unknown; there are {', '.join(ALONE)}", USAGE)
     if options.like and options.measurements:
         raise CourseError("either names or --like", USAGE)
+    peers.check_options(options)
     return options
 
 

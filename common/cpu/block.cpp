@@ -157,6 +157,7 @@ void BlockRunner::start_threads(unsigned self) {
   const unsigned last = precise_ ? first + 1 : size_;
   fibers_[self].thread = first;
   fibers_[self].site = nullptr;
+  if (sanitizer::kThreads) sanitizer::name_fiber(fibers_[self].sanitizer, name_of(first).c_str());
   try {
     const Range range = launch_->run(body_, position_, first, last);
     finished_ += range.finished;

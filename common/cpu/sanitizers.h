@@ -27,6 +27,8 @@ inline constexpr bool kThreads = true;
 inline void* current_fiber() { return __tsan_get_current_fiber(); }
 inline void* create_fiber() { return __tsan_create_fiber(0); }
 inline void destroy_fiber(void* fiber) { __tsan_destroy_fiber(fiber); }
+// For its reports; the name is copied.
+inline void name_fiber(void* fiber, const char* name) { __tsan_set_fiber_name(fiber, name); }
 inline void start_switch(void**, const void*, size_t, void* fiber) {
   __tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync);
 }
@@ -40,6 +42,7 @@ inline constexpr bool kThreads = false;
 inline void* current_fiber() { return nullptr; }
 inline void* create_fiber() { return nullptr; }
 inline void destroy_fiber(void*) {}
+inline void name_fiber(void*, const char*) {}
 inline void acquire(void*) {}
 inline void release(void*) {}
 #if defined(COURSE_SANITIZE_ADDRESS)

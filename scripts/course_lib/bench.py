@@ -130,7 +130,8 @@ def median(values: list[float | None]) -> float | None:
 def merge_rows(rows: list[dict]) -> dict:
     """One row of several rounds'. It failed if it failed in any; else its error is the worst."""
     def badness(row: dict) -> tuple:
-        return row["status"] == "FAIL", row["status"] == "ok", (row["max_error"] or 0) / (row["bound"] or 1)
+        error = (row["max_error"] or 0) / (row["bound"] or 1)
+        return row["status"] == "FAIL", row["status"] == "ok", error
     merged = copy.deepcopy(max(rows, key=badness))
     timed = [row for row in rows if row["ms"] and row["status"] == "ok"]
     merged["rounds"] = len(timed)
@@ -264,7 +265,8 @@ class Session:
         try:
             for number in range(1, self.plan.rounds + 1):
                 for measured in self.measured:
-                    place = f"round {number} of {self.plan.rounds}, {measured.step.number} {measured.step.name}"
+                    step = measured.step
+                    place = f"round {number} of {self.plan.rounds}, {step.number} {step.name}"
                     if self._has_time(measured):
                         self._round(measured, number, lambda text, place=place:
                                     progress.update(f"{place}  {text}"))
@@ -296,7 +298,8 @@ class Session:
             measured.reports.append(report)
             for name in self.servers:
                 update(SCRIPTS[name][0])
-                measured.peers.setdefault(name, []).append(self._peer(measured.step, name, number, report))
+                tables = self._peer(measured.step, name, number, report)
+                measured.peers.setdefault(name, []).append(tables)
         measured.seconds = time.monotonic() - start
 
     def _program(self, measured: Measured, number: int, update) -> dict | None:
@@ -321,6 +324,8 @@ class Session:
             code, text = process.logged(command, self.plan.folder / f"{step.name}.log", update, self.env)
         except FileNotFoundError:
             code, text = 127, "the program is not built"
+        except PermissionError:
+            code, text = 126, "the program may not be run"
         report, line = None, process.last_line(text)
         if code < 0:
             line = f"killed by signal {-code}"
@@ -544,10 +549,11 @@ def merged_lines(runs: list[dict]) -> Iterator[str]:
 
 
 def spread_text(row: dict) -> str:
+    """From the 10th to the 90th percentile, as a share of the median."""
     if not row["ms"] or row["ms_p10"] is None or row["ms_p90"] is None:
         return "-"
-    return results.format_share((row["ms_p90"] - row["ms_p10"]) / row["ms"]) if row["ms_p90"] > row[
-        "ms_p10"] else "0%"
+    spread = (row["ms_p90"] - row["ms_p10"]) / row["ms"]
+    return results.format_share(spread) if spread > 0 else "0%"
 
 
 def table_lines(table: dict, available: int) -> list[str]:

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,6 +162,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="few repetitions, which say little")
 
 
+def check_options(options: argparse.Namespace) -> None:
+    """Raises CourseError for what cannot be asked for."""
+    if options.json and not options.json.absolute().parent.is_dir():
+        raise CourseError(f"--json: there is no folder {options.json.parent}", USAGE)
+
+
 @dataclass(frozen=True)
 class Peer:
     name: str  # "PyTorch"
@@ -201,14 +207,11 @@ def like_files(peer: Peer, files: list[Path]) -> Iterator[dict]:
         yield from peer.like(report)
 
 
-def run(peer: Peer, options: argparse.Namespace, alone: Iterator[dict] | None = None) -> None:
+def run(peer: Peer, options: argparse.Namespace, alone: Iterable[dict] = ()) -> None:
     """What the options ask for: to serve, the work of reports, or the tables of `alone`."""
     if options.serve:
-        return serve(peer)
-    if options.json and not options.json.absolute().parent.is_dir():
-        raise CourseError(f"--json: there is no folder {options.json.parent}", USAGE)
-    if not options.like and alone is None:
-        raise CourseError("--like REPORT.json: whose work is to be done?", USAGE)
+        serve(peer)
+        return
     tables = []
     for table in like_files(peer, options.like) if options.like else alone:
         tables.append(table)

@@ -22,6 +22,7 @@ from .exercises import Course
 from .terminal import say
 
 LIBRARIES_TIMEOUT = 240.0  # seconds
+COMPILE_TIMEOUT = 120.0
 RUN_TIMEOUT = 60.0
 OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66"
 WORDS = re.compile(r"barrier|race|atomic|synchron|wave_sync|too early")  # of mistakes that race
@@ -46,7 +47,8 @@ class Race:
         if a.place == b.place and a.what == b.what:
             text = f"two threads {a.what} one element at {a.place}"
         else:
-            text = (f"{a.thread or 'one thread'} {a.what}s at {a.place} what {b.thread or 'another'} {b.what}s "
+            text = (f"{a.thread or 'one thread'} {a.what}s at {a.place} what "
+                    f"{b.thread or 'another'} {b.what}s "
                     + ("there" if a.place == b.place else f"at {b.place}"))
         return f"{start}{text}, and nothing says who comes first"
 
@@ -73,6 +75,7 @@ def suspects(runs: list[check.Run], mistakes: list[str]) -> list[check.Run]:
 def find(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Build,
          versions: list[str], run: check.Run) -> Race | None:
     """Does a failing run once more under ThreadSanitizer. None where that finds nothing."""
+    say("  ThreadSanitizer looks for the lines of a race", "dim")
     try:
         compiler = _compiler(course, cpu)
         compiled = compiler.compile(headers, named, fast=False) if compiler else None
@@ -82,10 +85,10 @@ def find(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Bu
         return None
     replace = compiled.places(course, named)
     wrong = [outcome.version for outcome in run.outcomes if outcome.status != "ok"]
+    chosen = list(dict.fromkeys(wrong or versions))
     for under in ((), ("setarch", "--addr-no-randomize")):
-        again = check.run_one(compiled.program, course, list(dict.fromkeys(wrong or versions)), run.shape, run.wave,
-                              run.order, replace, under=under, environment={"TSAN_OPTIONS": OPTIONS},
-                              seconds=RUN_TIMEOUT)
+        again = check.run_one(compiled.program, course, chosen, run.shape, run.wave, run.order, replace,
+                              under=under, environment={"TSAN_OPTIONS": OPTIONS}, seconds=RUN_TIMEOUT)
         # Some kernels lay memory out in a way that older ThreadSanitizers can't work with.
         if "unexpected memory mapping" not in again.message or not shutil.which("setarch"):
             break
@@ -96,9 +99,10 @@ def _compiler(course: Course, cpu: Build) -> check.Compiler | None:
     """For the step under ThreadSanitizer, with all that it links; None where that can't be had."""
     build = Build(cpu.root, build_root(cpu.root) / "cpu-tsan", "cpu-tsan", cpu.environment)
     if not build.is_configured():
-        say("  looking for the lines of the race: what ThreadSanitizer needs is built once", "dim")
+        say("  what it needs is built once: this takes up to a minute", "dim")
         build.configure(Hardware())
-    compiler = check.Compiler(build, course, build_root(cpu.root) / "check" / f"{course.step.name}-tsan")
+    compiler = check.Compiler(build, course, build_root(cpu.root) / "check" / f"{course.step.name}-tsan",
+                              seconds=COMPILE_TIMEOUT)
     # A later step links what all earlier ones compile apart; most use little of it.
     step = course.step
     deps = process.output(["ninja", "-C", str(cpu.folder), "-t", "deps",

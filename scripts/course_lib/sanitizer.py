@@ -1,5 +1,5 @@
-"""Asks NVIDIA's compute-sanitizer, where it is installed, what a failing kernel did on the GPU: which line
-left its buffer, or which two lines race in shared memory. Only the smallest run that failed is shown to it."""
+"""Asks NVIDIA's compute-sanitizer, where it is installed, what a failing kernel did on the GPU: which
+line left its buffer, or which two lines race in shared memory. It is shown the smallest run that failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .exercises import Course
 
 TIMEOUT = 60.0  # seconds; kernels run many times slower
 
-ACCESS = re.compile(r"Invalid (\S+) (\w+) of size (\d+) bytes?\n.*? at (.*)\n.*? by thread (\S+) in block (\S+)"
+ACCESS = re.compile(r"Invalid (\S+) (\w+) of size (\d+) bytes?\n.*? at (.*)\n"
+                    r".*? by thread (\S+) in block (\S+)"
                     r"(?:\n.*Address.*\n?.*? (\d[\d,]*) bytes (after|before|inside))?")
 RACE = re.compile(r"Race reported between (\w+) access at (.*)\n.*? and (\w+) access at (.*)")
 PLACE = re.compile(r"(\S+?:\d+)(?::|\b)")
@@ -41,14 +42,14 @@ def parse(text: str) -> list[str]:
     access = ACCESS.search(text)
     if access:
         memory, what, size, place, thread, block, distance, side = access.groups()
-        words = (f"{kernel_of(place)}thread {thread} of block {block} {what}s {size} bytes at {place_of(place)}, "
-                 f"outside of a {memory.strip('_')} buffer")
+        words = (f"{kernel_of(place)}thread {thread} of block {block} {what}s {size} bytes at "
+                 f"{place_of(place)}, outside of a {memory.strip('_')} buffer")
         return [words + (f", {distance} bytes {side} the nearest" if distance and side != "inside" else "")]
     race = RACE.search(text)
     if race:
         first, one, second, other = race.groups()
-        return [f"data race in shared memory: {kernel_of(one)}one thread {first.lower()}s at {place_of(one)} what "
-                f"another {second.lower()}s at {place_of(other)}, and nothing says who comes first"]
+        return [f"data race in shared memory: {kernel_of(one)}one thread {first.lower()}s at "
+                f"{place_of(one)} what another {second.lower()}s at {place_of(other)}, and nothing says who comes first"]
     return []
 
 

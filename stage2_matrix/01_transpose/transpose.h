@@ -118,11 +118,11 @@ template <unsigned kSideOfTile>
 struct Swizzled {
   static constexpr unsigned kSide = kSideOfTile, kFloats = kSide * kSide;
   __host__ __device__ static constexpr unsigned at(unsigned row, unsigned col) {
+    // exercise: another permutation of the places in each row (about 3 lines)
     unsigned place = col;
-    // exercise: another permutation of the places in each row (about 1 line)
     place ^= row;
-    // end exercise
     return row * kSide + place;
+    // end exercise
   }
 };
 

@@ -47,7 +47,6 @@ template <>
 __host__ __device__ inline float round_to<float>(float value) {
   std::uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  // exercise: round the 23 bits of the fraction to 10; NaN stays NaN (about 7 lines)
   constexpr std::uint32_t kDropped = (1u << 13) - 1, kInfinity = 0x7F800000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > kInfinity)
@@ -55,7 +54,6 @@ __host__ __device__ inline float round_to<float>(float value) {
   else if (magnitude < kInfinity)
     bits += kDropped / 2 + (bits >> 13 & 1);  // a carry into the exponent is right, too
   bits &= ~kDropped;
-  // end exercise
   memcpy(&value, &bits, sizeof value);
   return value;
 }

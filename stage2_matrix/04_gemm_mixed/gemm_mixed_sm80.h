@@ -258,11 +258,11 @@ __host__ __device__ inline TilePlace tile_place(unsigned block, unsigned rows, u
 //   ...
 template <int kChunks>
 __host__ __device__ constexpr int swizzled(int row, int chunk) {
+  // exercise: swap the chunks of each of eight neighbouring rows in another way (about 3 lines)
   int place = chunk;
-  // exercise: swap the chunks of each of eight neighbouring rows in another way (about 1 line)
   place ^= row % 8;
-  // end exercise
   return row * kChunks + place;
+  // end exercise
 }
 // B of tf32 is not read by ldmatrix, which can transpose 16-bit numbers only: the lanes read two
 // neighbouring chunks of four rows, word by word. Rows swap pairs of chunks.
@@ -466,7 +466,6 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     float sums[Tile::kWarpRows / 16][Tile::kWarpColumns / 8][4] = {};
     Fragments<Tile> fragments[2];
 
-    // exercise: fill the ring, then multiply tile by tile (about 24 lines)
     GPU_UNROLL
     for (int stage = 0; stage < Tile::kStages - 1; ++stage) {
       loader.begin(stages[stage], copies);
@@ -478,6 +477,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     int reading = 0, filling = Tile::kStages - 1;
     const size_t tiles = gpu::ceil_div(K, kStageDepth<T>);
     for (size_t tile = 0; tile < tiles; ++tile) {
+      // exercise: multiply step by step, begin a stage and go on to the next (about 16 lines)
       GPU_UNROLL
       for (int step = 0; step < kSteps; ++step) {
         if (step == kSteps - 1) {
@@ -493,8 +493,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
         }
         multiply_fragments<T>(sums, fragments[step % 2]);
       }
+      // end exercise
     }
-    // end exercise
 
     // A lane's two neighbouring sums are stored together where every row begins at 8 bytes.
     const int lane = warp_lane();

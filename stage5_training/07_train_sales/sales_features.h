@@ -139,8 +139,6 @@ static __global__ void write_rows(float4* rows, const Sale* sales, Permutation o
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
     const Sale sale = sales[order(i)];
     float row[4 * kParts] = {};
-    // exercise: the one-hot category, the angles, the weekend and the normalised measures; the
-    // total comes at row[kFeatures] (about 13 lines)
     GPU_UNROLL
     for (unsigned category = 0; category < kCategories; ++category)
       row[category] = sale.category == category ? 1.0f : 0.0f;  // all 0 for any other
@@ -154,7 +152,6 @@ static __global__ void write_rows(float4* rows, const Sale* sales, Permutation o
     for (unsigned which = 0; which < kMeasures; ++which)
       row[kQuantity + which] =
           (measure(sale, which) - normalization.mean[which]) * normalization.scale[which];
-    // end exercise
     GPU_UNROLL
     for (unsigned part = 0; part < kParts; ++part)
       rows[i * kParts + part] =

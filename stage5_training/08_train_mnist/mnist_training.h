@@ -312,12 +312,10 @@ template <class T>
 inline void run_captured(T& t, size_t steps, void (*queue)(T&)) {
   const void* const identity = reinterpret_cast<const void*>(queue);
   if (t.captured != identity) {
-    // exercise: capture kGraphSteps steps in one graph, a single step in another (about 4 lines)
     t.many = std::make_unique<Graph>(t.stream, [&] {
       for (size_t i = 0; i < kGraphSteps; ++i) queue(t);
     });
     t.one = std::make_unique<Graph>(t.stream, [&] { queue(t); });
-    // end exercise
     t.captured = identity;
   }
   for (; steps >= kGraphSteps; steps -= kGraphSteps) t.many->launch(t.stream);

@@ -162,11 +162,9 @@ struct Divisor {
     while (size_t{1} << shift < d) ++shift;
     multiplier = static_cast<unsigned>(gpu::ceil_div(size_t{1} << (31 + shift), d));
   }
-  // exercise: the quotient, from the high half of a product of 64 bits (about 1 line)
   __host__ __device__ unsigned quotient(unsigned n) const {
     return static_cast<unsigned>(std::uint64_t{2 * n} * multiplier >> 32) >> shift;
   }
-  // end exercise
   unsigned multiplier = 0, shift = 0;
 };
 
@@ -336,7 +334,7 @@ static __global__ void forward_unrolled(float* y, Index* argmax, const float* x,
       // The window's corner may lie outside: this wraps around, and back where a cell is added.
       const size_t corner = (size_t{plane} * shape.H + static_cast<size_t>(top)) * shape.W +
                             static_cast<size_t>(left);
-      // exercise: load all cells, then take the largest (about 16 lines)
+      // exercise: load all cells, take the largest, store it with its place (about 19 lines)
       float cells[kR][kS];
       GPU_UNROLL
       for (int r = 0; r < static_cast<int>(kR); ++r) {
@@ -355,10 +353,10 @@ static __global__ void forward_unrolled(float* y, Index* argmax, const float* x,
         GPU_UNROLL
         for (unsigned s = 0; s < kS; ++s) take(best, cells[r][s], r * kS + s);
       }
-      // end exercise
       const size_t i = size_t{row} * shape.Q + q;
       y[i] = best.value;
       argmax[i] = static_cast<Index>(best.place);
+      // end exercise
     }
   }
 }
@@ -471,7 +469,6 @@ template <unsigned kWidth, unsigned kItems>
 static __global__ void __launch_bounds__(kBlock)
     forward_vectorized(float* y, Index* argmax, const float* x, RowPairs pairs) {
   const unsigned first = blockIdx.x * (kBlock * kItems) + threadIdx.x;
-  // exercise: load kItems pairs of packs, then take the largest of each window (about 22 lines)
   Pack<float, kWidth> upper[kItems] = {}, lower[kItems] = {};
   GPU_UNROLL
   for (unsigned k = 0; k < kItems; ++k) {
@@ -480,6 +477,7 @@ static __global__ void __launch_bounds__(kBlock)
     const Pack<float, kWidth>* from = packs<kWidth>(x) + pairs.upper(item);
     upper[k] = from[0], lower[k] = from[pairs.row];
   }
+  // exercise: of every item the largest of each window, and the stores (about 17 lines)
   GPU_UNROLL
   for (unsigned k = 0; k < kItems; ++k) {
     const unsigned item = first + k * kBlock;
@@ -654,8 +652,8 @@ static __global__ void backward_gather(float* grad_x, Gradient arriving, const I
     for (unsigned row = first_row; row < shape.planes * shape.H; row += next_row) {
       const unsigned plane = shape.by_H.quotient(row), h = row - plane * shape.H;
       const Windows down = windows_over(h, shape.R, shape.by_stride_h, shape.pad_h, shape.P);
-      // exercise: the sum of what arrives where this cell was taken (about 8 lines)
       float sum = 0;
+      // exercise: the sum of what arrives where this cell was taken (about 8 lines)
       for (unsigned p = down.begin; p < down.end; ++p)
         for (unsigned q = across.begin; q < across.end; ++q) {
           const size_t i = (size_t{plane} * shape.P + p) * shape.Q + q;
@@ -839,7 +837,6 @@ static __global__ void __launch_bounds__(kBlock)
   Pack<float, kWidth / 2> grads[kItems] = {};  // stay 0 for a last row that is in no pair
   Pack<Index, kWidth / 2> places[kItems] = {};
   unsigned place_of_first[kItems] = {};  // 0 in a window's upper row, 2 in its lower one
-  // exercise: load the gradients and places over kItems packs, then write these (about 24 lines)
   GPU_UNROLL
   for (unsigned k = 0; k < kItems; ++k) {
     const unsigned item = first + k * kBlock;
@@ -865,7 +862,6 @@ static __global__ void __launch_bounds__(kBlock)
     }
     packs<kWidth>(grad_x)[item] = cells;
   }
-  // end exercise
 }
 
 template <unsigned kWidth, unsigned kItems, class Gradient>

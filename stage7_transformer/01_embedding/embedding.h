@@ -738,12 +738,9 @@ static __global__ void embedding_sum_partials(float* grad_token, const float* pa
     if (begin != kNowhere) chunk = begin / kChunk, chunks = (last[token] - 1) / kChunk - chunk + 1;
     Value sum = {};
     if (v < values && chunks > 1) {
-      // exercise: the partial of the first chunk, if this is the first group, and this group's
-      // share of the others (about 4 lines)
       const float* rows = partials + chunk * 2 * shape.C;
       if (part == 0) sum = reinterpret_cast<const Value*>(rows)[values + v];
       add(sum, sum_of_rows<Value>(rows, part == 0 ? split : part, chunks, split, 2 * values, v));
-      // end exercise
     }
     sums[place] = sum;
     __syncthreads();  // the sums of all the groups are in shared memory

@@ -114,11 +114,9 @@ inline double learning_rate(const Settings& settings, std::uint64_t t) {
   const double steps = static_cast<double>(settings.steps), step = static_cast<double>(t);
   const double warm = static_cast<double>(std::min(settings.steps / 10, kMostWarmUp));
   const double highest = static_cast<double>(settings.learning_rate);
-  // exercise: the two parts of the schedule (about 3 lines)
   if (step < warm) return highest * (step + 1) / warm;
   const double done = std::min((step - warm) / std::max(steps - warm, 1.0), 1.0);
   return highest * (kLastRate + (1 - kLastRate) * (1 + std::cos(std::acos(-1.0) * done)) / 2);
-  // end exercise
 }
 
 // What the optimizer does in each step, all of them in an array that the device reads.
@@ -314,11 +312,13 @@ struct InOrder {
 // Costs : 9 bytes of global memory per token; every thread draws the same number.
 template <class Begin>
 static __global__ void gather(std::int32_t* tokens, int* labels, Text text, size_t T, Begin begin) {
+  // exercise: the tokens of this block's piece, and the one behind each (about 5 lines)
   const std::uint8_t* piece = text.tokens + begin(blockIdx.x);
   for (size_t t = threadIdx.x; t < T; t += blockDim.x) {
     tokens[blockIdx.x * T + t] = piece[t];
     labels[blockIdx.x * T + t] = piece[t + 1];
   }
+  // end exercise
 }
 
 template <class Begin>
@@ -664,12 +664,10 @@ inline void run_fused(Training& t, size_t steps) {
 // as a whole, with its branches, and nothing in it depends on which step it is.
 inline void run_graph(Training& t, size_t steps) {
   if (t.one == nullptr) {
-    // exercise: capture kGraphSteps steps in one graph, a single step in another (about 4 lines)
     t.many = std::make_unique<Graph>(t.stream, [&] {
       for (size_t i = 0; i < kGraphSteps; ++i) queue_fused(t);
     });
     t.one = std::make_unique<Graph>(t.stream, [&] { queue_fused(t); });
-    // end exercise
   }
   for (; steps >= kGraphSteps; steps -= kGraphSteps) t.many->launch(t.stream);
   for (; steps > 0; --steps) t.one->launch(t.stream);
@@ -745,8 +743,6 @@ inline size_t choose(const std::vector<float>& logits, const Sampling& sampling,
                    [&](size_t a, size_t b) { return logits[a] > logits[b]; });
   if (sampling.temperature == 0) return order[0];
   if (sampling.top_k > 0) order.resize(std::min(sampling.top_k, order.size()));
-  // exercise: draw one of `order` by its share in the sum of exp(logit / temperature) (about 10
-  // lines)
   const auto weight = [&](size_t token) {
     return std::exp((static_cast<double>(logits[token]) - static_cast<double>(logits[order[0]])) /
                     sampling.temperature);
@@ -759,7 +755,6 @@ inline size_t choose(const std::vector<float>& logits, const Sampling& sampling,
     left -= weight(token);
     if (left < 0) return token;
   }
-  // end exercise
   return order.back();
 }
 
@@ -827,14 +822,12 @@ inline void Writer::advance(size_t count) {
     };
     const float* const qkv = qkv_[layer].data();
     norm(x, block.norm1_gain, block.norm1_bias);
-    // exercise: the new rows of the cache, and attention from them to all rows (about 6 lines)
     float* const rows = qkv_[layer].data() + first * 3 * C;
     dense::forward<dense::Linear>(rows, norm_.data(), count, layers.qkv);
     attention::forward(attention::rows_first(attended_.data(), count, H, D), nullptr,
                        attention::rows_first(qkv + first * 3 * C, count, H, D, 3, 0),
                        attention::rows_first(qkv, first + count, H, D, 3, 1),
                        attention::rows_first(qkv, first + count, H, D, 3, 2), problem);
-    // end exercise
     transformer_block::linear_beside(h_.data(), x, attended_.data(), count, layers.proj,
                                      transformer_block::kBest, nullptr);
     norm(h_.data(), block.norm2_gain, block.norm2_bias);

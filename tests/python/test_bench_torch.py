@@ -21,6 +21,12 @@ nn = types.ModuleType("torch.nn")
 nn.Module = object
 optim = types.SimpleNamespace(Optimizer=object)
 device = object
+float32, float16, bfloat16 = "float32", "float16", "bfloat16"
+relu = sigmoid = tanh = None
+functional = types.ModuleType("torch.nn.functional")
+functional.__getattr__ = lambda name: None
+nn.functional = sys.modules["torch.nn.functional"] = functional
+sys.modules["torch.nn"] = nn
 """
 
 
@@ -61,12 +67,6 @@ RECORDER = TORCH + """
 nn.__getattr__ = lambda name: lambda *values, **named: (name, *values, *named.items())
 nn.Sequential = lambda *layers: list(layers)
 manual_seed = lambda seed: None
-float32, float16, bfloat16 = "float32", "float16", "bfloat16"
-relu = sigmoid = tanh = None
-functional = types.ModuleType("torch.nn.functional")
-functional.__getattr__ = lambda name: None
-nn.functional = sys.modules["torch.nn.functional"] = functional
-sys.modules["torch.nn"] = nn
 backends = types.SimpleNamespace(
     cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=True)),
     cudnn=types.SimpleNamespace(allow_tf32=True, benchmark=False))

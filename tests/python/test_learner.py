@@ -46,16 +46,19 @@ open(words[words.index("-o") + 1], "w").write(text)
 LINK = """
 import os, sys
 words = sys.argv[1:]
-right = "return a + 1" in open(words[0]).read()
+text = open(words[0]).read()
+right = "return a + 1" in text
+on_gpu = right and "wrong on the GPU" not in text
 program = words[words.index("-o") + 1]
 open(program, "w").write(f'''#!{sys.executable}
 import json, os, sys
 report = json.load(open(os.environ["FAKES"] + "/report.json"))
-if not {right}:
+right = {right} if "--wave" in sys.argv else {on_gpu}
+if not right:
     for row in report["tables"][0]["rows"]:
         row.update(status="FAIL", failed=3, index=2)
 open(sys.argv[sys.argv.index("--json") + 1], "w").write(json.dumps(report))
-sys.exit({int(not right)})
+sys.exit(int(not right))
 ''')
 os.chmod(program, 0o755)
 """
@@ -113,6 +116,45 @@ def test_a_check_need_not_set_anything_up(learner: Machine):
     done = learner.course("check", "--no-setup")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "apt" not in done.stdout + done.stderr
+
+
+SANITIZER = """
+echo "========= Invalid __global__ read of size 4 bytes"
+echo "=========     at add(float *)+0x70 in vector_add.h:3"
+echo "=========     by thread (1,0,0) in block (3,0,0)"
+"""
+
+
+def test_what_is_right_on_the_cpu_is_run_on_the_gpu_too(learner: Machine):
+    learner.fake("nvidia-smi", 'echo "GPU 0: Example GPU (UUID: GPU-1)"')
+    learner.fake("nvcc", "")
+    learner.fake("compute-sanitizer", SANITIZER)
+    learner.course("start", "1.1")
+    header_of(learner).write_text(HEADER + "// wrong on the GPU")
+    done = learner.course("check")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "right on the CPU backend, wrong with cuda" in done.stdout
+    assert "failing shapes: 1, 257" in done.stdout and "speed" not in done.stdout
+    assert ("kernel add: thread (1,0,0) of block (3,0,0) reads 4 bytes at vector_add.h:3, outside of a "
+            "global buffer") in done.stdout
+    assert "in progress" in learner.course("list").stdout
+    header_of(learner).write_text(HEADER)
+    done = learner.course("check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "on the GPU   ok   2 shapes" in done.stdout and done.stdout.count("speed   ") == 2
+
+
+def test_after_a_run_that_hangs_none_is_begun(tmp_path, monkeypatch):
+    begun = []
+
+    def run_one(*arguments, **_) -> Run:
+        begun.append(arguments[3])
+        return Run(arguments[3], "", "", (), "timeout" if arguments[3] == "2" else "")
+
+    monkeypatch.setattr(check, "run_one", run_one)
+    course = exercises.Course(None, ("1", "2", "3", "4"), (), ())
+    runs = check.run_all(tmp_path / "program", course, [], True, {})
+    assert begun == ["1", "2"] == [run.shape for run in runs]
 
 
 def test_a_built_tree_is_not_configured_again(learner: Machine):
