@@ -180,7 +180,7 @@ SUMMARY = [
     Column("time", right=True),
     Column("rate", right=True, optional=True),
     Column("of limit", right=True, optional=True),
-    Column("of vendor", right=True, optional=True),
+    Column("of peer", right=True, optional=True),
     Column("max error", right=True, optional=True),
     Column("verdict"),
 ]
