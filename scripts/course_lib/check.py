@@ -28,7 +28,8 @@ from .errors import FAILED, CourseError
 from .exercises import Course
 
 COMPILE_TIMEOUT = 600.0  # seconds
-TIMEOUT = 40.0  # seconds of one run, which has the machine rarely for itself; the kernels themselves are stopped by HIP_CPU_TIMEOUT
+# Seconds of one run, which rarely has the machine for itself; kernels are stopped by HIP_CPU_TIMEOUT.
+TIMEOUT = 40.0
 CPU_TIMEOUT = "5"
 
 # What every program includes before the step's own header.
