@@ -692,7 +692,6 @@ class Loader<Shape, Window<kRows, kCols>> : public Held<Shape> {
         offset_[round] =
             map * p.filter_map + tap / kCols * p.filter_row + tap % kCols * p.filter_col;
     }
-    // exercise: a bit for each element of each pixel's window: is it in the image (about 12 lines)
     GPU_UNROLL
     for (int i = 0; i < Base::kPixels; ++i) {
       const Windows::Corner corner = p.corner_of(first_pixel + thread + i * Shape::kThreads);
@@ -702,7 +701,6 @@ class Loader<Shape, Window<kRows, kCols>> : public Held<Shape> {
         if (is_inside(corner.h + tap / kCols, p.height, corner.w + tap % kCols, p.width))
           inside_[i] |= 1u << tap;
     }
-    // end exercise
   }
   __device__ int tiles() const { return channels_; }
 
@@ -1084,14 +1082,11 @@ void launch_winograd(Windows windows, size_t images, const Epilogue& epilogue, W
     float* const products = numbers + kPlaces * channels * count;
     launch_transform_numbers(numbers, windows, tiles, stream);
     gemm::Product p;
-    // exercise: the 36 products of filters (maps, channels) and numbers (channels, count) as one
-    // batch (about 5 lines)
     p.M = maps, p.N = count, p.K = channels;
     p.a = filters, p.lda = channels, p.stride_a = maps * channels;
     p.b = numbers, p.ldb = count, p.stride_b = channels * count;
     p.c = products, p.ldc = count, p.stride_c = maps * count;
     p.batch = kPlaces;
-    // end exercise
 #if defined(GPU_BACKEND_CPU)
     gemm::best<gemm::Layouts<gemm::Layout::NN>>(p, gemm::combine(p), stream);
 #else
@@ -1419,12 +1414,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
       gemm::read_line(held_b, &current.b[k][place.col], place.col_step);
       gemm::add_products(sums, held_a, held_b);
     }
-    // exercise: add this tile of grad_y to sums_of_y, the sums of its rows (about 4 lines)
     for (int i = 0; with_bias && i < kOwnRows; ++i)
       for (int k = 0; k < Shape::kTileK; ++k)
         if (thread + i * Shape::kThreads < Shape::kTileM)
           sums_of_y[i] += current.a[k][thread + i * Shape::kThreads];
-    // end exercise
     if (pixel + Shape::kTileK < end) store(tiles[(step + 1) % 2]);
     __syncthreads();  // the next tiles are in shared memory, and all lines of these were read
   }
