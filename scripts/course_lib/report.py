@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import pictures, results
+from . import bench, pictures, results
 from .errors import FAILED, USAGE, CourseError
 
 FRAME = Path(__file__).with_name("report.html")
@@ -32,51 +32,8 @@ escape = html.escape
 Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, as SVG
 
 
-# ---- What is shown -----------------------------------------------------------------------------
-
-
-def load_runs(path: Path) -> list[dict]:
-    """The runs in a file of `course bench`, a report of one program, or a folder of reports: each
-    with its "environment", "reports" and "failures". Raises ValueError that names the file."""
-    if path.is_dir():
-        import tables  # scripts/tables.py: it puts the peers' rows beside the programs'
-
-        found = tables.load_results(path.parent).get(path.name)
-        if not found:
-            raise ValueError(f"{path}: no results in this folder")
-        return [_run_of(sorted(found.values(), key=_order))]
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it is not an object")
-        kind = content.get("kind", "report")
-        if kind == "report":
-            results.validate(content)
-            return [_run_of([content])]
-        runs = content["runs"] if kind == "bench_set" else [content]
-        for run in runs:
-            for report in run["reports"]:
-                results.validate(report)
-            if not run["reports"]:
-                raise ValueError("it holds no reports")
-    except KeyError as error:
-        raise ValueError(f"{path}: it has no {error}") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return runs
-
-
 def _order(report: dict) -> list[int]:
     return [int(part) for part in report["step"].split(".")]
-
-
-def _run_of(reports: list[dict]) -> dict:
-    device = reports[0]["device"]
-    return {"environment": {"device": device["name"], "backend": device["backend"],
-                            "toolkit": device["toolkit"]},
-            "date": max(report["date"] for report in reports),
-            "quick": any(report["quick"] for report in reports),
-            "reports": reports, "failures": []}
 
 
 # ---- HTML --------------------------------------------------------------------------------------
@@ -294,7 +251,7 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None) ->
     """Reads results and writes the page; its name never holds half of it. The pictures are kept in
     `keep`, those of a second device under its number."""
     try:
-        runs = [run for file in files for run in load_runs(file)]
+        runs = [run for file in files for run in bench.load_runs(file)]
     except ValueError as error:
         raise CourseError(str(error), USAGE) from None
     if not runs:
