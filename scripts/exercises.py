@@ -5,6 +5,8 @@
                                               passes, every known mistake fails and is recognised
     scripts/exercises.py --write [STEP...]    the same, and keep the mistakes' fingerprints
 
+    scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on
+
 A fingerprint says which rows of which runs fail, and where (course_lib/check.py). They are kept in
 course_lib/signatures.json, which nobody edits by hand. Exits 1 where a rule is broken, or where fewer
 than 80% of the mistakes are called by their name.
@@ -33,6 +35,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--share", type=share, default=(1, 1), metavar="K/N")
     parser.add_argument("--build", type=Path, default=build_root(ROOT) / "cpu",
                         help="a build of the steps' programs (default: build/cpu)")
     options = parser.parse_args()
@@ -40,7 +43,9 @@ def main() -> int:
         chosen = steps.resolve(ROOT, steps.discover(ROOT), options.steps)
         courses = [exercises.load(step) for step in chosen if exercises.has_exercises(step)]
         build = Build(ROOT, options.build.absolute(), "cpu", dict(os.environ))
-        return Examiner(build, options.write).examine(courses)
+        if options.write and options.share != (1, 1):
+            parser.error("--write keeps the fingerprints of all mistakes: it takes no --share")
+        return Examiner(build, options.write, options.share).examine(courses)
     except CourseError as error:
         if error.details:
             print(error.details)
@@ -48,8 +53,17 @@ def main() -> int:
         return error.code
 
 
+def share(text: str) -> tuple[int, int]:
+    first, _, every = text.partition("/")
+    if not (first.isdecimal() and every.isdecimal() and 1 <= int(first) <= int(every)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not K/N with K from 1 to N")
+    return int(first), int(every)
+
+
 class Examiner:
-    def __init__(self, build: Build, write: bool):
+    def __init__(self, build: Build, write: bool, share: tuple[int, int]):
+        self.first, self.every = share[0] - 1, share[1]
+        self.met = 0  # mistakes, checked or not
         self.build = build
         self.write = write
         self.signatures = check.load_signatures(ROOT)
@@ -83,8 +97,10 @@ class Examiner:
         jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
         for exercise in course.exercises:
             for mistake in exercise.mistakes:
-                changed = {exercise.file: course.with_mistake(exercise, mistake)}
-                jobs.append((exercise, mistake.name, {**solution, **changed}))
+                self.met += 1
+                if (self.met - 1) % self.every == self.first:
+                    changed = {exercise.file: course.with_mistake(exercise, mistake)}
+                    jobs.append((exercise, mistake.name, {**solution, **changed}))
 
         def run(job) -> tuple[check.Compiled, list[check.Run]]:
             exercise, name, headers = job
