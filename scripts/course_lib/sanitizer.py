@@ -26,7 +26,10 @@ def find(course: Course, compiled: check.Compiled, named: dict[str, str], versio
     tool = find_program("compute-sanitizer", folders + tuple(f"{folder}/bin" for folder in CUDA_FOLDERS))
     if tool is None:
         return []
-    run = min((run for run in runs if not run.ok), key=lambda run: run.elements)
+    ended = [run for run in runs if not run.ok and run.fault not in ("timeout", "deadlock")]
+    if not ended:  # what hangs would hang here, too
+        return []
+    run = min(ended, key=lambda run: run.elements)
     words: list[str] = []
     for name in ("memcheck", "racecheck"):
         again = check.run_one(compiled.program, course, versions, run.shape, run.wave, run.order,
