@@ -134,9 +134,7 @@ def picture_lines(shown: list[dict], root: str, device: str, program: str) -> li
 
 
 def in_order(programs: dict[str, dict]) -> list[dict]:
-    return sorted(
-        programs.values(), key=lambda report: [int(part) for part in report["step"].split(".")]
-    )
+    return results.in_order(programs.values())
 
 
 def summary_block(reports: Reports) -> str:
@@ -145,7 +143,7 @@ def summary_block(reports: Reports) -> str:
     for device, programs in reports.items():
         ordered = in_order(programs)
         outcomes = [
-            results.Outcome(report["step"], report["program"], int(has_failed(report)), report)
+            results.Outcome(report["step"], report["program"], int(results.has_failed(report)), report)
             for report in ordered
         ]
         newest = max(ordered, key=lambda report: report["date"])
@@ -156,10 +154,6 @@ def summary_block(reports: Reports) -> str:
     if not lines:
         raise ValueError("no results/<device>/*.json: `scripts/course bench --save` makes them")
     return "\n".join(lines).rstrip() + "\n"
-
-
-def has_failed(report: dict) -> bool:
-    return any(row["status"] == "FAIL" for table in report["tables"] for row in table["rows"])
 
 
 def rewrite(text: str, reports: Reports) -> tuple[str, list[str]]:

@@ -112,11 +112,7 @@ def run_of_reports(reports: list[dict]) -> dict:
     return {"schema": 1, "kind": "bench", "date": newest["date"],
             "quick": any(report["quick"] for report in reports),
             "rounds": max(report.get("rounds", 1) for report in reports),
-            "environment": environment, "reports": in_order(reports), "failures": []}
-
-
-def in_order(reports: list[dict]) -> list[dict]:
-    return sorted(reports, key=lambda report: [int(part) for part in report["step"].split(".")])
+            "environment": environment, "reports": results.in_order(reports), "failures": []}
 
 
 # ---- Merging rounds ----------------------------------------------------------------------------
@@ -418,15 +414,11 @@ def save_reports(run: dict, folder: Path) -> list[str]:
     Returns the programs that were left out."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = {failure["program"] for failure in run["failures"] if failure["side"] == "course"}
-    failed |= {report["program"] for report in run["reports"] if has_failed(report)}
+    failed |= {report["program"] for report in run["reports"] if results.has_failed(report)}
     for report in run["reports"]:
         if report["program"] not in failed:
             peers.write_json(folder / f"{report['program']}.json", report)
     return sorted(failed)
-
-
-def has_failed(report: dict) -> bool:
-    return any(row["status"] == "FAIL" for table in report["tables"] for row in table["rows"])
 
 
 # ---- Comparing and merging runs ----------------------------------------------------------------
@@ -518,7 +510,7 @@ def merge_runs(runs: list[dict]) -> list[dict]:
         merged[key] = {**run, "rounds": max(run["rounds"], earlier["rounds"]),
                        "quick": run["quick"] or earlier["quick"],
                        "environment": {**earlier["environment"], **known},
-                       "reports": in_order(list(reports.values())), "failures": list(failures.values())}
+                       "reports": results.in_order(list(reports.values())), "failures": list(failures.values())}
     return [run for run in merged.values() if run]
 
 
@@ -539,9 +531,8 @@ def merged_lines(runs: list[dict]) -> Iterator[str]:
     for run in runs:
         columns += [Column(run["environment"]["device"] or "unknown", right=True),
                     Column("of limit", right=True)]
-    def place(item: tuple) -> list[int]:
-        return [int(part) for part in item[0][0].split(".")]
-    rows = [[*key, *cells] for key, cells in sorted(problems.items(), key=place)]
+    rows = [[*key, *cells] for key, cells in
+            sorted(problems.items(), key=lambda item: results.place_of(item[0][0]))]
     yield from format_table(columns, rows, terminal.width())
 
 
@@ -591,7 +582,7 @@ def show(run: dict) -> None:
     steps = {(report["step"], report["program"]) for report in run["reports"]}
     steps |= {(failure["step"], failure["program"]) for failure in run["failures"]}
     outcomes = [results.Outcome(step, program, codes.get(program, 0), reports.get(program))
-                for step, program in sorted(steps, key=lambda s: [int(n) for n in s[0].split(".")])]
+                for step, program in sorted(steps, key=lambda s: results.place_of(s[0]))]
     header, *lines = results.summary_table(outcomes, terminal.width())
     say(header, "bold")
     for outcome, line in zip(outcomes, lines):

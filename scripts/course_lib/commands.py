@@ -650,7 +650,7 @@ def list_command(options: argparse.Namespace) -> int:
                 entry.update({key: figures.get(key) for key in
                               ("ms", "of_limit", "of_vendor", "medal")}, device=device)
         entries.append(entry)
-    entries.sort(key=lambda entry: [int(part) for part in entry["step"].split(".")])
+    entries.sort(key=lambda entry: results.place_of(entry["step"]))
     if options.json:
         say(json.dumps(entries, indent=1, ensure_ascii=False))
         return OK

@@ -32,10 +32,6 @@ escape = html.escape
 Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, as SVG
 
 
-def _order(report: dict) -> list[int]:
-    return [int(part) for part in report["step"].split(".")]
-
-
 # ---- HTML --------------------------------------------------------------------------------------
 
 
@@ -115,7 +111,7 @@ def _summary(reports: list[dict], key: str) -> str:
     for report in reports:
         row = results.best_row(report)
         outcome = results.Outcome(report["step"], report["program"], int(_has_failed(report)), report)
-        stage, place = _order(report)[:2] if "." in report["step"] else (int(report["step"]), 0)
+        stage, place = results.place_of(report["step"])[:2] if "." in report["step"] else (int(report["step"]), 0)
         cells = [_cell(report["step"], 100 * stage + place),
                  f'<th scope="row"><a href="#{key}-{escape(report["program"])}">'
                  f'{escape(report["program"])}</a></th>']

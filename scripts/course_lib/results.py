@@ -7,6 +7,7 @@ that was not taken, and one that is not a number, is null.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,20 @@ def dump(value: object, indent: int = 0) -> str:
     if isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
         return "[" + inside + ("," + inside).join(dump(one, indent + 1) for one in value) + outside + "]"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def place_of(step: str) -> list[int]:
+    """By which steps are sorted: 1.10 comes after 1.9."""
+    return [int(part) for part in step.split(".")]
+
+
+def in_order(reports: Iterable[dict]) -> list[dict]:
+    """In the order of the roadmap."""
+    return sorted(reports, key=lambda report: place_of(report["step"]))
+
+
+def has_failed(report: dict) -> bool:
+    return any(row["status"] == "FAIL" for table in report["tables"] for row in table["rows"])
 
 
 # ---- Figures as text ---------------------------------------------------------------------------
