@@ -87,6 +87,9 @@ class Compiler:
 
     def __init__(self, build: Build, course: Course, folder: Path, seconds: float = COMPILE_TIMEOUT):
         self.build, self.course, self.folder, self._seconds = build, course, folder, seconds
+        # What is compiled once is kept here anyway, and ccache can shorten the paths that messages and
+        # debug information show, by which the learner's file is known.
+        self._environment = {**build.environment, "CCACHE_DISABLE": "1"}
         self._children: list[subprocess.Popen] = []
         self._stopped = False
         step = course.step
@@ -142,8 +145,8 @@ class Compiler:
             if self._stopped:
                 return None, ""
             words = [*(["nice", "-n", "10"] if behind else []), "sh", "-c", f"exec 2>&1; {command}"]
-            code, text, _ = process.limited(words, self._seconds, self.build.environment,
-                                            self.build.folder, self._started)
+            code, text, _ = process.limited(words, self._seconds, self._environment, self.build.folder,
+                                            self._started)
             process.raise_if_disk_full(text, place)
             for name, path in shown_as.items():
                 text = text.replace(str(overlay / name), path)
@@ -221,7 +224,7 @@ class Compiler:
                 header.write_text("".join(f'#include "{name}"\n' for name in PRECOMPILED),
                                   encoding="utf-8")
                 code, text, _ = process.limited(["sh", "-c", f"exec 2>&1; {command}"], self._seconds,
-                                                self.build.environment, self.build.folder)
+                                                self._environment, self.build.folder)
                 process.raise_if_disk_full(text, folder)
                 if code == 0 and (folder / "new").is_file():
                     os.replace(folder / "new", made)

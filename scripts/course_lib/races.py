@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,10 @@ COMPILE_TIMEOUT = 120.0
 RUN_TIMEOUT = 60.0
 OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66"
 WORDS = re.compile(r"barrier|race|atomic|synchron|wave_sync|too early")  # of mistakes that race
+
+# (function, place) of what stands at addresses of the program, from the inmost function outwards: only
+# places in the learner's files.
+LinesOf = Callable[[list[str]], list[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,13 @@ def find(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Bu
          versions: list[str], run: check.Run) -> Race | None:
     """Does a failing run once more under ThreadSanitizer. None where that finds nothing."""
     say("  ThreadSanitizer looks for the lines of a race", "dim")
+    seen = run_again(course, headers, named, cpu, versions, run)
+    return parse(seen[0].message, seen[1]) if seen else None
+
+
+def run_again(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Build,
+              versions: list[str], run: check.Run) -> tuple[check.Run, LinesOf] | None:
+    """The run under ThreadSanitizer, and what parse() needs for it; None where it can't be had."""
     try:
         compiler = _compiler(course, cpu)
         compiled = compiler.compile(headers, named, fast=False) if compiler else None
@@ -92,7 +104,7 @@ def find(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Bu
         # Some kernels lay memory out in a way that older ThreadSanitizers can't work with.
         if "unexpected memory mapping" not in again.message or not shutil.which("setarch"):
             break
-    return parse(again.message, _lines_of(compiled.program, replace))
+    return again, _lines_of(compiled.program, replace)
 
 
 def _compiler(course: Course, cpu: Build) -> check.Compiler | None:
@@ -126,10 +138,8 @@ FRAME = re.compile(r"^    #\d+ .*\((.+)\+0x([0-9a-f]+)\)$")
 THREAD = re.compile(r"^  Thread (T\d+) '([^']+)'", re.MULTILINE)
 
 
-def parse(text: str, lines_of) -> Race | None:
-    """The race that ThreadSanitizer has reported. `lines_of(addresses)` are (function, place) of what
-    stands at an address of the program, from the inmost function outwards: only places in the
-    learner's files."""
+def parse(text: str, lines_of: LinesOf) -> Race | None:
+    """The race that ThreadSanitizer has reported."""
     report = text.partition("WARNING: ThreadSanitizer: data race")[2].partition("SUMMARY:")[0]
     # A fiber has the name of the thread that it ran last: the right one for a block's own memory.
     names = dict(THREAD.findall(report)) if "Location is TLS" in report else {}
@@ -151,7 +161,7 @@ def parse(text: str, lines_of) -> Race | None:
     return Race(kernel, *accesses) if len(accesses) == 2 else None
 
 
-def _lines_of(program: Path, replace: dict[str, str]):
+def _lines_of(program: Path, replace: dict[str, str]) -> LinesOf:
     """For parse(): addr2line finds the lines of inlined functions too, which GCC's ThreadSanitizer
     does not."""
     def lines_of(addresses: list[str]) -> list[tuple[str, str]]:
