@@ -1,12 +1,14 @@
 // A launch: checked as a device would check it, then its blocks are spread over the host's threads.
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/cpu/block.h"
 #include "common/cpu/fault.h"
@@ -208,8 +210,11 @@ void execute(const Launch& launch, const void* body) {
   close_device_memory();
 }
 
-void execute_later(const Launch& launch, std::shared_ptr<const void> body) {
-  record(launch.stream, [launch, body] { execute(launch, body.get()); });
+void execute_later(const Launch& launch, const void* body, size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(body);
+  record(launch.stream, [launch, copy = std::vector<std::byte>(first, first + bytes)] {
+    execute(launch, copy.data());
+  });
 }
 
 const Order& order() {

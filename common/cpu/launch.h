@@ -9,7 +9,6 @@
 
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
-#include <memory>
 #include <type_traits>
 
 #include "common/cpu/runtime_api.h"
@@ -90,8 +89,8 @@ CPU_UNSEEN Range run_threads(const void* body, const Position& position, unsigne
 bool check_launch(const Launch& launch, const void* const* pointers, int count);
 // Runs the kernel to its end. What goes wrong inside is reported by the next call that waits.
 void execute(const Launch& launch, const void* body);
-// The same as a node of the graph that launch.stream is capturing.
-void execute_later(const Launch& launch, std::shared_ptr<const void> body);
+// The same as a node of the graph that launch.stream is capturing, with a copy of the body's bytes.
+void execute_later(const Launch& launch, const void* body, size_t bytes);
 
 template <class Argument>
 void collect_pointer(const void** pointers, int* count, const Argument& argument) {
@@ -105,13 +104,15 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStr
             bool cooperative, Kernel kernel, Arguments... arguments) {
   const auto body = [=] { kernel(arguments...); };
   using Body = std::remove_const_t<decltype(body)>;
+  static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= alignof(std::max_align_t),
+                "a kernel's arguments reach a GPU as bytes");
   const Launch launch{name, grid, block, shared_bytes, stream, cooperative, &run_threads<Body>};
   const void* pointers[sizeof...(Arguments) + 1] = {};
   int count = 0;
   (collect_pointer(pointers, &count, arguments), ...);
   if (!check_launch(launch, pointers, count)) return;
   if (is_capturing(stream))
-    execute_later(launch, std::make_shared<const Body>(body));
+    execute_later(launch, &body, sizeof body);
   else
     execute(launch, &body);
 }

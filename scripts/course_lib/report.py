@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import bench, pictures, results
+from . import bench_file, pictures, results
 from .errors import FAILED, USAGE, CourseError
 
 FRAME = Path(__file__).with_name("report.html")
@@ -247,7 +247,7 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None) ->
     """Reads results and writes the page; its name never holds half of it. The pictures are kept in
     `keep`, those of a second device under its number."""
     try:
-        runs = [run for file in files for run in bench.load_runs(file)]
+        runs = [run for file in files for run in bench_file.load(file)]
     except ValueError as error:
         raise CourseError(str(error), USAGE) from None
     if not runs:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tables
 from conftest import REPORT, ROOT, ROW, Machine
-from course_lib import bench, peers, problems, results, steps
+from course_lib import bench, bench_file, peers, problems, results, steps
 
 ENVIRONMENT = {"system": "Linux", "processor": "Example", "processors": 4, "python": "3.12.0",
                "device": "Example GPU", "backend": "cuda", "toolkit": "13.0", "torch": "1.2.3",
@@ -181,7 +181,7 @@ def test_json_is_laid_out_as_the_programs_do_it():
 
 
 def test_a_run_is_valid(run: dict):
-    bench.validate(run)
+    bench_file.validate(run)
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -196,7 +196,7 @@ def test_a_run_is_valid(run: dict):
 def test_an_invalid_run_is_refused_by_name(run: dict, change, words: str):
     change(run)
     with pytest.raises(ValueError) as caught:
-        bench.validate(run)
+        bench_file.validate(run)
     assert words in str(caught.value)
 
 
@@ -205,16 +205,16 @@ def test_runs_are_read_from_files_sets_reports_and_folders(tmp_path: Path, run: 
                 "report.json": report, "list.json": [], "broken.json": {**run, "kind": "x"}}
     for name, value in contents.items():
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
-    assert bench.load_runs(tmp_path / "run.json") == [run]
-    assert len(bench.load_runs(tmp_path / "set.json")) == 2
-    [alone] = bench.load_runs(tmp_path / "report.json")
-    bench.validate(alone)
+    assert bench_file.load(tmp_path / "run.json") == [run]
+    assert len(bench_file.load(tmp_path / "set.json")) == 2
+    [alone] = bench_file.load(tmp_path / "report.json")
+    bench_file.validate(alone)
     assert alone["environment"]["device"] == "Example GPU"
     for name in ("list.json", "broken.json", "absent.json"):
         with pytest.raises(ValueError, match=name):
-            bench.load_runs(tmp_path / name)
-    [committed] = bench.load_runs(ROOT / "results" / "h200")
-    bench.validate(committed)
+            bench_file.load(tmp_path / name)
+    [committed] = bench_file.load(ROOT / "results" / "h200")
+    bench_file.validate(committed)
     assert [report["program"] for report in committed["reports"]][:2] == ["hello_gpu", "error_check"]
 
 
@@ -236,20 +236,20 @@ def changed(run: dict, **of_naive) -> dict:
     ({"ms": None, "status": "skipped", "skipped": "needs more"}, "not timed now"),
 ])
 def test_what_changed_beyond_the_spread(run: dict, after: dict, change: str):
-    found = bench.compare(run, changed(run, **after))
+    found = bench_file.compare(run, changed(run, **after))
     assert [(key[3], what) for key, what, _, _ in found] == ([("naive", change)] if change else [])
 
 
 def test_a_narrow_spread_does_not_make_a_change_of_nothing(run: dict):
     before = changed(run, ms=2.0, ms_p10=2.0, ms_p90=2.0)
-    assert bench.compare(before, changed(run, ms=2.02, ms_p10=2.02, ms_p90=2.02)) == []
+    assert bench_file.compare(before, changed(run, ms=2.02, ms_p10=2.02, ms_p90=2.02)) == []
 
 
 def test_rows_that_came_and_went(run: dict):
     other = changed(run, name="tiled")
-    assert [(key[3], what) for key, what, _, _ in bench.compare(run, other)] == [
+    assert [(key[3], what) for key, what, _, _ in bench_file.compare(run, other)] == [
         ("naive", "gone"), ("tiled", "new")]
-    lines = list(bench.comparison_lines(run, other))
+    lines = list(bench_file.comparison_lines(run, other))
     assert lines[-1] == "3 of 3 rows are the same within their spread and 2%"
 
 
@@ -257,7 +257,7 @@ def test_what_makes_runs_hard_to_compare_is_said_first(run: dict):
     other = copy.deepcopy(run)
     other["environment"].update(device="Another", torch="2.0")
     other["reports"][0]["program"] = "axpy"
-    assert list(bench.comparison_lines(run, other))[:4] == [
+    assert list(bench_file.comparison_lines(run, other))[:4] == [
         "different devices: Example GPU and Another", "different versions of PyTorch: 1.2.3 and 2.0",
         "only in the first: vector_add", "only in the second: axpy"]
 
@@ -269,11 +269,11 @@ def test_devices_are_merged_side_by_side_and_later_results_replace_earlier(run: 
                           "line": "killed by signal 9"}]
     later = changed(run, ms=0.5, of_limit=1.5)
     later["date"] = "2031-01-01T00:00:00Z"
-    merged = bench.merge_runs([later, other, run])
+    merged = bench_file.merge([later, other, run])
     assert [one["environment"]["device"] for one in merged] == ["Example GPU", "Another"]
     assert merged[0]["reports"][0]["tables"][0]["rows"][1]["ms"] == 0.5
     assert merged[1]["failures"]
-    lines = list(bench.merged_lines(merged))
+    lines = list(bench_file.merged_lines(merged))
     assert "Example GPU" in lines[0] and "Another" in lines[0] and len(lines) == 2
     assert "naive 500 us" in lines[1] and "vectorised 800 us" in lines[1]
 
@@ -331,7 +331,7 @@ class Bench(Machine):
                            str(self.python))
 
     def results(self) -> dict:
-        [run] = bench.load_runs(self.build / "bench" / "bench.json")
+        [run] = bench_file.load(self.build / "bench" / "bench.json")
         return run
 
 
@@ -496,7 +496,7 @@ def test_files_are_compared_and_merged(workbench: Bench, tmp_path: Path, run: di
     assert line.split()[-6:] == ["faster", "2.00", "ms", "1.50", "ms", "0.75"]
     merged = workbench.course("bench", "--merge", a, b, "--json", both, "--save", str(tmp_path / "kept"))
     assert merged.returncode == 0 and "Example GPU" in merged.stdout
-    assert len(bench.load_runs(Path(both))) == 1
+    assert len(bench_file.load(Path(both))) == 1
     assert (tmp_path / "kept" / "vector_add.json").is_file()
     missing = workbench.course("bench", "--compare", a, str(tmp_path / "absent.json"))
     assert missing.returncode == 2 and "absent.json" in missing.stderr
