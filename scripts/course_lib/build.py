@@ -94,7 +94,8 @@ class Build:
         )
         built = len(re.findall(r"^\[\d+/\d+\]", text, re.MULTILINE))
         done = code == 0 and built
-        progress.finish(f"built for {self.backend}, {built} commands" if done else "")
+        commands = f"{built} command{'' if built == 1 else 's'}"
+        progress.finish(f"built for {self.backend}, {commands}" if done else "")
         if code != 0:
             raise CourseError(
                 f"the {self.backend} build failed: see above and {log}",

@@ -67,6 +67,11 @@ class Exercise:
     owner: dict[str, str] = field(default_factory=dict)
     mistakes: tuple[Mistake, ...] = ()
 
+    def shares_versions(self, other: Exercise) -> bool:
+        """Whether both show in the same row of the program's table. No versions are all."""
+        return (not self.versions or not other.versions
+                or not set(self.versions).isdisjoint(other.versions))
+
 
 @dataclass(frozen=True)
 class Course:
@@ -100,6 +105,21 @@ class Course:
             body = [f"{region.indent}{line}\n" for line in exercise.blank.splitlines()]
             lines[region.first : region.last] = body
         return "".join(lines)
+
+    def empty(self, headers: dict[str, str]) -> list[Exercise]:
+        """Those that nothing has been written into yet. Where the marks of a header are gone: none."""
+        found: list[Exercise] = []
+        for file in self.files:
+            own = [exercise for exercise in self.exercises if exercise.file == file]
+            lines = headers[file].splitlines()
+            try:
+                places = regions(headers[file], file)
+            except CourseError:
+                continue
+            if len(places) == len(own):
+                found += [exercise for exercise, place in zip(own, places)
+                          if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
+        return found
 
     def with_mistake(self, exercise: Exercise, mistake: Mistake) -> str:
         """The solution with one mistake in one region."""

@@ -179,15 +179,18 @@ def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[s
         say("safety       ok   no access outside a buffer, no barrier missed, no race, no NaN",
             "green")
         return True
+    empty = course.empty(headers)
+    # A mistake is known by what it does where all the rest is right.
+    judged = [e for e in course.exercises if not any(e.shares_versions(other) for other in empty)]
     named_as = {}  # the known mistakes that each exercise behaves like
-    for exercise in course.exercises:
+    for exercise in judged:
         runs = found[exercise.versions]
         if not all(run.ok for run in runs):
             known = signatures.get(step.number, {}).get(exercise.name, {})
             named_as[exercise.name] = check.recognise(runs, known)
 
     def look_for_races() -> list[str]:
-        for exercise in course.exercises:
+        for exercise in judged:
             suspects = races.suspects(found[exercise.versions], named_as.get(exercise.name, []))
             race = suspects and races.find(course, headers, named, cpu, list(exercise.versions),
                                            suspects[0])
@@ -195,7 +198,7 @@ def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[s
                 return [race.words()]  # the others are most often the same one
         return []
 
-    report(course, found, named_as, seconds, look_for_races)
+    report(course, found, empty, named_as, seconds, look_for_races)
     say(f"hint: scripts/course hint {step.number}", "cyan")
     return False
 
@@ -221,20 +224,26 @@ def _check_on_gpu(course: Course, build: Build, compiled: check.Compiled, named:
                 words += sanitizer.find(course, compiled, named, list(versions), runs)
         return list(dict.fromkeys(words))
 
-    report(course, found, {}, seconds, look_for_faults)
+    report(course, found, [], {}, seconds, look_for_faults)
     say(f"hint: scripts/course hint {course.step.number}", "cyan")
     return False
 
 
-def report(course: Course, found: dict[tuple[str, ...], list[check.Run]],
+def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], empty: list[Exercise],
            named_as: dict[str, list[str]], seconds: float, look_closer) -> None:
     """Prints what is wrong with correctness and safety. `found` has the runs of each set of versions;
-    look_closer() returns more lines on safety, and takes its time: it is called when the rest is said."""
+    `empty` exercises are to be written yet. look_closer() returns more lines on safety, and takes its
+    time: it is called when the rest is said."""
     runs = [run for some in found.values() for run in some]
     wrong = [run for run in runs if not run.ok]
     faults = list(dict.fromkeys(run.fault for run in runs if run.fault))
     bad = {o.version for run in runs for o in run.outcomes if o.status != "ok"}
     say(f"correctness  FAILED   {len(wrong)} of {len(runs)} runs   ({seconds:.1f} s)", "red")
+    right = [e for e in course.exercises
+             if e not in empty and all(run.ok for run in found[e.versions])]
+    for what, some in (("right so far", right), ("still empty", empty)):
+        if some:
+            say(f"  {what}: {', '.join(exercise.name for exercise in some)}")
     shapes_failing = list(dict.fromkeys(run.shape for run in wrong if run.shape))
     shapes_passing = [s for s in course.shapes if s not in shapes_failing
                       and any(run.shape == s for run in runs)]
@@ -424,19 +433,10 @@ def _chosen(course: Course, workspace: Workspace, name: str | None) -> Exercise:
             raise CourseError(f"{course.step.number} has no exercise '{name}'; it has "
                               + ", ".join(e.name for e in course.exercises), USAGE)
         return found
-    for exercise in course.exercises:
-        path = workspace.file(course.step, exercise.file)
-        if not path.is_file():
-            return exercise
-        empty = exercises.regions(course.skeleton(exercise.file), exercise.file)
-        mine = exercises.regions(path.read_text(encoding="utf-8"), shown(path))
-        place = [e for e in course.exercises if e.file == exercise.file].index(exercise)
-        if place < len(mine) and place < len(empty):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            body = "\n".join(lines[mine[place].first : mine[place].last]).strip()
-            if body == exercise.blank.strip():
-                return exercise
-    return course.exercises[0]
+    empty = course.empty({name: path.read_text(encoding="utf-8")
+                          if (path := workspace.file(course.step, name)).is_file()
+                          else course.skeleton(name) for name in course.files})
+    return (empty or course.exercises)[0]
 
 
 def solution(course: Course, workspace: Workspace, give_up: bool) -> int:

@@ -9,6 +9,7 @@ import os
 import pty
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,22 @@ def test_a_skeleton_differs_only_inside_the_regions(course):
     outside = [line for line in HEADER.splitlines()
                if line.strip() not in ("return a + 1;", "const int old = *b;", "*b = old + 1;")]
     assert [line for line in skeleton if line != "  return 0;"] == outside
+
+
+def test_what_is_not_written_yet_is_known(course):
+    def empty(text: str) -> list[str]:
+        return [exercise.name for exercise in course.empty({"sum.h": text})]
+    skeleton = course.skeleton("sum.h")
+    assert empty(skeleton) == ["first", "second"] and empty(HEADER) == []
+    assert empty(skeleton.replace("return 0;", "return  0;\n")) == ["first", "second"]
+    assert empty(skeleton.replace("return 0;", "return a;")) == ["second"]
+    assert empty(skeleton.replace("// end exercise", "", 1)) == []
+
+
+def test_exercises_may_show_in_the_same_rows(course):
+    first, second = course.exercises
+    assert first.shares_versions(first) and not first.shares_versions(second)
+    assert replace(first, versions=()).shares_versions(second)
 
 
 def test_a_task_may_go_on_in_the_next_line(course):

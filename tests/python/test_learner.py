@@ -96,7 +96,10 @@ def test_check_says_build_correctness_safety_and_speed(learner: Machine):
     done = learner.course("check")
     assert done.returncode == 1 and "correctness  FAILED" in done.stdout, done.stdout + done.stderr
     assert "failing shapes: 1, 257   (every shape fails)" in done.stdout
+    assert "  still empty: one_more\n" in done.stdout and "right so far" not in done.stdout
     assert "speed" not in done.stdout
+    header_of(learner).write_text(HEADER.replace("a + 1", "a"))
+    assert "still empty" not in learner.course("check").stdout
     header_of(learner).write_text("typo")
     done = learner.course("check", "1.1")
     assert done.returncode == 1 and "build        failed" in done.stdout
