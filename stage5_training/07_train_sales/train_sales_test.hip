@@ -421,7 +421,10 @@ TEST_CASE("losses are NumPy's, for every version", "[numpy]") {
         HIP_CHECK(hipMemcpy(t.model.tensors()[k].w, start.data(), start.size() * sizeof(float),
                             hipMemcpyHostToDevice));
       }
-      const std::vector<double> want = values(std::string(optimizers::name(kind)) + "_losses");
+      std::vector<double> want = values(std::string(optimizers::name(kind)) + "_losses");
+#if defined(COURSE_SANITIZE_THREAD)  // which takes seconds for each step
+      want.resize(4);
+#endif
       CAPTURE(version.name, optimizers::name(kind));
       REQUIRE_OK(compare_losses(next_losses(t, version.launch, want.size()), want));
     }
