@@ -82,7 +82,7 @@ nvcc on PATH, or use -DGPU_BACKEND=cpu.")
 elseif(COURSE_BACKEND STREQUAL hip)
   if(NOT hip_root)
     course_error("GPU_BACKEND=hip needs HIP 5.2 or newer: install ROCm, or on Debian and Ubuntu \
-apt install hipcc libamdhip64-dev rocm-device-libs; or use -DGPU_BACKEND=cpu.")
+apt install hipcc libamdhip64-dev; or use -DGPU_BACKEND=cpu.")
   endif()
   set(COURSE_LANGUAGE HIP)
   if(NOT CMAKE_HIP_ARCHITECTURES)
@@ -97,18 +97,21 @@ apt install hipcc libamdhip64-dev rocm-device-libs; or use -DGPU_BACKEND=cpu.")
       PATHS "${hip_root}/llvm/bin" "${hip_root}/lib/llvm/bin" DOC "ROCm's clang++")
   else()
     # A distribution's HIP: its clang is the one that hipcc uses, and it must be told where the
-    # device libraries are.
+    # device libraries are: in the system's folders (Debian) or in the compiler's own (Ubuntu).
     set(CMAKE_HIP_COMPILER_ROCM_ROOT "${CMAKE_CURRENT_LIST_DIR}/distribution_hip")
     execute_process(COMMAND "${COURSE_HIPCC}" --version
       OUTPUT_VARIABLE hipcc_version ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
     string(REGEX MATCH "clang version ([0-9]+)" ignored "${hipcc_version}")
     find_program(COURSE_HIP_CLANG "clang++-${CMAKE_MATCH_1}" clang++ REQUIRED
       DOC "The clang++ that hipcc uses")
+    execute_process(COMMAND "${COURSE_HIP_CLANG}" -print-resource-dir
+      OUTPUT_VARIABLE clang_resources ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
     find_path(COURSE_HIP_DEVICE_LIBRARIES ocml.bc DOC "The folder that holds AMD's device libraries"
-      PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib PATH_SUFFIXES amdgcn/bitcode)
+      PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib "${clang_resources}"
+      PATH_SUFFIXES amdgcn/bitcode)
     mark_as_advanced(COURSE_HIP_DEVICE_LIBRARIES)
     if(NOT COURSE_HIP_DEVICE_LIBRARIES)
-      course_error("AMD's device libraries (ocml.bc) are missing: apt install rocm-device-libs.")
+      course_error("AMD's device libraries (ocml.bc) are missing: apt install hipcc brings them.")
     endif()
     string(APPEND CMAKE_HIP_FLAGS " --rocm-path=${hip_root}"
       " --rocm-device-lib-path=${COURSE_HIP_DEVICE_LIBRARIES}")
