@@ -134,7 +134,7 @@ def _compiler(course: Course, cpu: Build) -> check.Compiler | None:
 
 ACCESS = re.compile(r"^  (?:Previous )?([Aa]tomic )?([Rr]ead|[Ww]rite) of size \d+ at \S+ by "
                     r"(?:main thread|thread (T\d+))")
-FRAME = re.compile(r"^    #\d+ .*\((.+)\+0x([0-9a-f]+)\)$")
+FRAME = re.compile(r"^    #\d+ .*\((.+)\+0x([0-9a-f]+)\)(?: \(BuildId: [0-9a-f]+\))?$")  # since GCC 13
 THREAD = re.compile(r"^  Thread (T\d+) '([^']+)'", re.MULTILINE)
 
 

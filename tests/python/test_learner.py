@@ -313,6 +313,8 @@ def test_a_race_is_two_lines_of_the_learners_file():
     # Which thread it was is not known behind the end of its block.
     race = races.parse(REPORT.replace("Location is TLS of thread T226.", ""), lines_of)
     assert race.first.thread == ""
+    # GCC 13 and later add which build it was.
+    assert races.parse(re.sub(r"(0x1\w+\))", r"\1 (BuildId: 943716cf)", REPORT), lines_of) is not None
     assert races.parse(REPORT, lambda _: []) is None
     assert races.parse("error: something else", lines_of) is None
 
