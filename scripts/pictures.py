@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import tables
-from course_lib import drawing, pictures
+from course_lib import drawing, pictures, results
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     failed = False
     for device, programs in devices.items():
         folder = options.root / "results" / device / "pictures"
-        wanted = pictures.readme_pictures(tables.in_order(programs))
+        wanted = pictures.readme_pictures(results.in_order(programs.values()))
         if options.check:
             for problem in pictures.check(wanted, folder):
                 print(f"{folder.relative_to(options.root)}: {problem}: run `scripts/pictures.py`",

@@ -133,15 +133,11 @@ def picture_lines(shown: list[dict], root: str, device: str, program: str) -> li
     return [*lines, ""] if lines else []
 
 
-def in_order(programs: dict[str, dict]) -> list[dict]:
-    return results.in_order(programs.values())
-
-
 def summary_block(reports: Reports) -> str:
     """The last table of `scripts/course run`, device after device, as it looks in a terminal."""
     lines = []
     for device, programs in reports.items():
-        ordered = in_order(programs)
+        ordered = results.in_order(programs.values())
         outcomes = [
             results.Outcome(report["step"], report["program"], int(results.has_failed(report)), report)
             for report in ordered

@@ -433,10 +433,7 @@ def _chosen(course: Course, workspace: Workspace, name: str | None) -> Exercise:
             raise CourseError(f"{course.step.number} has no exercise '{name}'; it has "
                               + ", ".join(e.name for e in course.exercises), USAGE)
         return found
-    empty = course.empty({name: path.read_text(encoding="utf-8")
-                          if (path := workspace.file(course.step, name)).is_file()
-                          else course.skeleton(name) for name in course.files})
-    return (empty or course.exercises)[0]
+    return (course.empty(workspace.headers(course)) or course.exercises)[0]
 
 
 def solution(course: Course, workspace: Workspace, give_up: bool) -> int:

@@ -110,8 +110,9 @@ def _summary(reports: list[dict], key: str) -> str:
     body = []
     for report in reports:
         row = results.best_row(report)
-        outcome = results.Outcome(report["step"], report["program"], int(_has_failed(report)), report)
-        stage, place = results.place_of(report["step"])[:2] if "." in report["step"] else (int(report["step"]), 0)
+        failed = results.has_failed(report)
+        outcome = results.Outcome(report["step"], report["program"], int(failed), report)
+        stage, place, *_ = [*results.place_of(report["step"]), 0]
         cells = [_cell(report["step"], 100 * stage + place),
                  f'<th scope="row"><a href="#{key}-{escape(report["program"])}">'
                  f'{escape(report["program"])}</a></th>']
@@ -126,10 +127,6 @@ def _summary(reports: list[dict], key: str) -> str:
         cells.append(_cell(outcome.verdict, "", "bad" if outcome.code else "words"))
         body.append(cells)
     return _table("Of each step the version nearest to its limit, in its first table", "", header, body)
-
-
-def _has_failed(report: dict) -> bool:
-    return any(row["status"] == "FAIL" for table in report["tables"] for row in table["rows"])
 
 
 def _step(report: dict, drawn: list[dict], key: str) -> str:

@@ -347,12 +347,13 @@ def test_a_missing_barrier_is_named_by_its_lines(thread_sanitizer: Build, mistak
     text = course.solution("dot.h")
     if mistake:
         text = course.with_mistake(exercise, next(m for m in exercise.mistakes if m.name == mistake))
-    run, lines_of = races.run_again(course, {"dot.h": text}, {"dot.h": "dot.h"}, thread_sanitizer,
-                                    list(exercise.versions), Run("255", "32", "forward", ()))
-    race = races.parse(run.message, lines_of)
+    arguments = (course, {"dot.h": text}, {"dot.h": "dot.h"}, thread_sanitizer, list(exercise.versions),
+                 Run("255", "32", "forward", ()))
     if mistake is None:
-        assert run.ok and run.outcomes and race is None
+        run, lines_of = races.run_again(*arguments)
+        assert run.ok and run.outcomes and races.parse(run.message, lines_of) is None
         return
+    race = races.find(*arguments)
     assert race is not None and race.kernel == "dot_shared_tree"
     lines = [text.splitlines()[int(access.place.removeprefix("dot.h:")) - 1]
              for access in (race.first, race.second)]

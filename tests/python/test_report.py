@@ -12,7 +12,7 @@ import browser
 import pytest
 import tables
 from conftest import ROOT, Machine
-from course_lib import drawing, report as reports
+from course_lib import drawing, report as reports, results
 
 PROGRAMS = ("memory_pool", "transpose", "gemm", "activation_backward", "train_toy", "train_mnist")
 
@@ -36,7 +36,7 @@ def bench_of(*found: dict, device: str = "Example GPU") -> dict:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some committed results, and a second device on which things went wrong."""
     folder = tmp_path_factory.mktemp("report")
-    found = [one for one in tables.in_order(tables.load_results(ROOT / "results")["h200"])
+    found = [one for one in results.in_order(tables.load_results(ROOT / "results")["h200"].values())
              if one["program"] in PROGRAMS]
     broken = copy.deepcopy(found[1])
     broken["tables"][0]["problem"] = "a <script>alert(1)</script> & \"more\""
