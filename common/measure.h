@@ -94,6 +94,7 @@ class Measurement {
   // in check_exactly(), is not timed. --repeat says how many times each is timed, all rounds
   // together.
   const std::vector<Row>& run(Report& report) {
+    rows_.clear();
     for (Entry& entry : entries_) {
       if (!is_left(entry)) continue;
       entry.row.check = check_once(entry.measured, entry.measured.verify);
