@@ -314,6 +314,11 @@ def test_a_version_without_a_kernel_is_found_unless_a_detail_header_has_it(ladde
     assert structure(ladder).returncode == 0
 
 
+def test_a_version_of_stage_0_may_be_host_code(project):
+    write(project, "stage0_infra/05_memory_pool/versions/bump.hip", "void* take(size_t bytes) { return nullptr; }\n")
+    assert "has no kernel" not in structure(project).stdout
+
+
 @pytest.mark.parametrize("prose, fits", [
     ("word " * 1198, True),  # and the title's two
     ("word " * 1199, False),
