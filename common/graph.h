@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 
 namespace gpu {
 
