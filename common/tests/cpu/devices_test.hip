@@ -106,6 +106,9 @@ static __global__ void read_table(int* out, const int* const* table) {
   out[i] = table[0][i];
 }
 
+// Between the pointer and what must lie at a multiple of 16 there are 8 bytes that nobody sets.
+static __global__ void fill_vectors(float4* out, float4 value) { out[threadIdx.x] = value; }
+
 static __global__ void write_at(char* data, long long offset) { data[offset] = 1; }
 
 }  // namespace
@@ -541,6 +544,40 @@ TEST_CASE(
   set_device(3);  // nobody has waited yet
   REQUIRE(hipDeviceSynchronize() == hipErrorIllegalAddress);
   REQUIRE(diagnosed("just past the end of the 4096-byte buffer of device 3"));
+}
+
+TEST_CASE("devices: what lies between a kernel's arguments is no pointer", "[strict][two]") {
+  const Fresh fresh;
+  for (int round = 0; round < 100; ++round)
+    for (int device = 0; device < 2; ++device) {
+      set_device(device);
+      float4* data = nullptr;
+      HIP_CHECK(hipMalloc(&data, 64 * sizeof(float4)));
+      const float4* const stale[16] = {data, data, data, data, data, data, data, data,
+                                       data, data, data, data, data, data, data, data};
+      set_device(1 - device);
+      float4* other = nullptr;
+      HIP_CHECK(hipMalloc(&other, 64 * sizeof(float4)));
+      LAUNCH(fill_vectors, 1, 64, 0, other, make_float4(1, 2, 3, 4));
+      HIP_CHECK(hipDeviceSynchronize());
+      HIP_CHECK(hipFree(other));
+      HIP_CHECK(hipFree(const_cast<float4*>(stale[round % 16])));
+    }
+}
+
+TEST_CASE("devices: a peer that writes around a buffer is found out", "[strict][two]") {
+#if !defined(COURSE_SANITIZE_ADDRESS) && !defined(COURSE_SANITIZE_THREAD)  // they end the process
+  const Fresh fresh;
+  set_device(1);
+  char* data = nullptr;
+  HIP_CHECK(hipMalloc(&data, 1000));
+  set_device(0);
+  HIP_CHECK(hipDeviceEnablePeerAccess(1, 0));
+  LAUNCH(write_at, 1, 1, 0, data, 1000LL);
+  REQUIRE(hipDeviceSynchronize() == hipErrorIllegalAddress);
+  REQUIRE(diagnosed("memory just behind the 1000-byte buffer of device 1"));
+  REQUIRE_FALSE(cpu::device_lost(1));
+#endif
 }
 
 // ---- What depends on the environment
