@@ -48,18 +48,14 @@ inline constexpr Version<Launch> kVersions[] = {
     {"tiled", launch_tiled, "a tile in shared memory: rows on both sides"},
     {"padded", launch_padded, "a float per row keeps columns in different banks"},
     {"swizzled", launch_swizzled, "the same by permuting each row: as fast, and no waste"},
-    {"several_elements", launch_several_elements,
-     "larger tiles, and independent loads in flight"},
+    {"several_elements", launch_several_elements, "larger tiles, and independent loads in flight"},
     {"vectorized", launch_vectorized, "4 x 4 elements per thread, 16 bytes per load and store"},
 };
 
-// ---- Where an element of a tile lies ----------------------------------------------------------
-// The kernels' own functions, for the test that counts bank conflicts.
-
-// versions/swizzled.hip: in which column of its row the tile keeps element (row, col).
-__host__ __device__ unsigned swizzled_column(unsigned row, unsigned col);
-
-// versions/vectorized.hip: the same for float4 number `quad` of a row.
-__host__ __device__ unsigned swizzled_quad(unsigned row, unsigned quad);
+// Where a tile keeps what: the functions that the kernels use, for the test that counts bank
+// conflicts. In which column of row `row` of swizzled's tile element (row, col) lies, and where in
+// vectorized's tile float4 number `quad` of row `row`.
+unsigned column_of_swizzled(unsigned row, unsigned col);
+unsigned quad_of_vectorized(unsigned row, unsigned quad);
 
 }  // namespace transpose

@@ -14,6 +14,16 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage2_matrix/01_transpose/detail/pieces.h"
+#include "stage2_matrix/01_transpose/reference.h"
+
+// The kernels that only this test has: transpose_test.hip.
+namespace transpose_test {
+void launch_unbounded(float* out, const float* a, size_t rows, size_t cols, hipStream_t stream);
+void launch_swapped(float* out, const float* a, size_t rows, size_t cols, hipStream_t stream);
+void launch_unsynchronized(float* out, const float* a, size_t rows, size_t cols,
+                           hipStream_t stream);
+}  // namespace transpose_test
 
 namespace {
 
@@ -152,36 +162,45 @@ TEST_CASE("transposing twice is the identity, for every pattern of bits") {
 }
 
 TEST_CASE("lanes that are served together meet each bank once") {
+  constexpr unsigned kBanks = 32;  // of shared memory, on both vendors' devices
   // How many of `lanes` ask the bank that most ask for, if each asks for `floats` floats at
   // place(i).
   const auto conflicts = [](unsigned lanes, unsigned floats, auto place) {
-    std::vector<unsigned> asked(transpose::kBanks);
+    std::vector<unsigned> asked(kBanks);
     for (unsigned lane = 0; lane < lanes; ++lane)
-      for (unsigned f = 0; f < floats; ++f) ++asked[(place(lane) * floats + f) % transpose::kBanks];
+      for (unsigned f = 0; f < floats; ++f) ++asked[(place(lane) * floats + f) % kBanks];
     return *std::max_element(asked.begin(), asked.end());
   };
   // The most over all rows and columns of a tile, kBanks lanes at a time.
-  const auto most = [&](auto layout, bool along_columns) {
+  const auto most = [&](unsigned side, auto place, bool along_columns) {
     unsigned result = 0;
-    for (unsigned i = 0; i < layout.kSide; ++i)
-      for (unsigned first = 0; first < layout.kSide; first += transpose::kBanks)
-        result = std::max(result, conflicts(transpose::kBanks, 1, [=](unsigned lane) {
-                            return along_columns ? layout.at(first + lane, i)
-                                                 : layout.at(i, first + lane);
+    for (unsigned i = 0; i < side; ++i)
+      for (unsigned first = 0; first < side; first += kBanks)
+        result = std::max(result, conflicts(kBanks, 1, [=](unsigned lane) {
+                            return along_columns ? place(first + lane, i) : place(i, first + lane);
                           }));
     return result;
   };
   using transpose::kLargeTile, transpose::kTile;
-  REQUIRE(most(transpose::Plain<kTile>{}, false) == 1);
-  REQUIRE(most(transpose::Plain<kTile>{}, true) == transpose::kBanks);
+  const auto tiled = [](unsigned row, unsigned col) { return row * kTile + col; };
+  const auto padded = [](unsigned row, unsigned col) { return row * (kTile + 1) + col; };
+  REQUIRE(most(kTile, tiled, false) == 1);
+  REQUIRE(most(kTile, tiled, true) == kBanks);
   for (const bool along_columns : {false, true}) {
-    REQUIRE(most(transpose::Padded<kTile>{}, along_columns) == 1);
-    REQUIRE(most(transpose::Swizzled<kTile>{}, along_columns) == 1);
-    REQUIRE(most(transpose::Swizzled<kLargeTile>{}, along_columns) == 1);
+    REQUIRE(most(kTile, padded, along_columns) == 1);
+    for (const unsigned side : {kTile, kLargeTile}) {
+      const auto swizzled = [=](unsigned row, unsigned col) {
+        return row * side + transpose::column_of_swizzled(row, col);
+      };
+      REQUIRE(most(side, swizzled, along_columns) == 1);
+    }
   }
   // float4s: eight lanes at a time, which write 4 rows apart and read neighbours.
-  using transpose::quad_at;
-  for (unsigned quad = 0; quad < transpose::kQuads; quad += 8)
+  constexpr unsigned kQuads = transpose::kWideTileRows / 4;
+  const auto quad_at = [](unsigned row, unsigned quad) {
+    return row * kQuads + transpose::quad_of_vectorized(row, quad);
+  };
+  for (unsigned quad = 0; quad < kQuads; quad += 8)
     for (unsigned row = 0; row + 28 < transpose::kWideTileCols; ++row) {
       CAPTURE(quad, row);
       REQUIRE(conflicts(8, 4, [=](unsigned lane) { return quad_at(row + 4 * lane, quad); }) == 1);
@@ -191,50 +210,10 @@ TEST_CASE("lanes that are served together meet each bank once") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-namespace {
-
-// Does not look where the matrix ends.
-static __global__ void unbounded(float* out, const float* a, transpose::Piece piece) {
-  const unsigned row = blockIdx.y * transpose::kTile + threadIdx.y;
-  const unsigned col = blockIdx.x * transpose::kTile + threadIdx.x;
-  const bool inside = row < piece.rows && col < piece.cols;
-  out[col * piece.out_stride + row] = inside ? a[row * piece.a_stride + col] : 0.0f;
-}
-
-// Writes the tile as it was read.
-static __global__ void swapped(float* out, const float* a, transpose::Piece piece) {
-  const unsigned row = blockIdx.y * transpose::kTile + threadIdx.y;
-  const unsigned col = blockIdx.x * transpose::kTile + threadIdx.x;
-  if (row < piece.rows && col < piece.cols)
-    out[row * piece.out_stride + col] = a[row * piece.a_stride + col];
-}
-
-// Does not wait for the tile.
-static __global__ void unsynchronized(float* out, const float* a, transpose::Piece piece) {
-  __shared__ float tile[transpose::kTile * transpose::kTile];
-  const unsigned row = threadIdx.y, col = threadIdx.x;
-  tile[row * transpose::kTile + col] = a[row * piece.a_stride + col];
-  out[row * piece.out_stride + col] = tile[col * transpose::kTile + row];
-}
-
-template <class Kernel>
-auto launcher(Kernel kernel) {
-  return [=](float* out, const float* a, size_t rows, size_t cols, hipStream_t stream) {
-    transpose::for_each_piece(
-        out, a, rows, cols, [=](float* to, const float* from, const transpose::Piece& piece) {
-          const dim3 grid(transpose::tiles(piece.cols, transpose::kTile),
-                          transpose::tiles(piece.rows, transpose::kTile));
-          LAUNCH_ON(stream, kernel, grid, dim3(transpose::kTile, transpose::kTile), 0, to, from,
-                    piece);
-        });
-  };
-}
-
-}  // namespace
-
 TEST_CASE("a missing bounds check, swapped indices and a missing barrier are caught") {
-  REQUIRE(!check(launcher(unbounded), 33, 31).ok);
-  REQUIRE(!check(launcher(swapped), 32, 32).ok);
+  REQUIRE(!check(transpose_test::launch_unbounded, 33, 31).ok);
+  REQUIRE(!check(transpose_test::launch_swapped, 32, 32).ok);
   // On a GPU the waves of a block may happen to come in the right order.
-  if (std::string(gpu::kBackend) == "cpu") REQUIRE(!check(launcher(unsynchronized), 32, 32).ok);
+  if (std::string(gpu::kBackend) == "cpu")
+    REQUIRE(!check(transpose_test::launch_unsynchronized, 32, 32).ok);
 }

@@ -18,8 +18,9 @@ static __global__ void transpose_naive(float* out, const float* a, size_t rows, 
   if (row < rows && col < cols) out[col * rows + row] = a[row * cols + col];
 }
 
-constexpr size_t kNaiveSide = 32;               // a block has 32 x 32 threads
-constexpr size_t kNaiveMost = size_t{1} << 20;  // rows of one launch, and columns: a grid is limited
+constexpr size_t kNaiveSide = 32;  // a block has 32 x 32 threads
+constexpr size_t kNaiveMost = size_t{1}
+                              << 20;  // rows of one launch, and columns: a grid is limited
 
 void launch_naive(float* out, const float* a, size_t rows, size_t cols, hipStream_t stream) {
   for (size_t row = 0; row < rows; row += kNaiveMost)  // once, unless the matrix is huge

@@ -11,8 +11,9 @@
 
 namespace transpose {
 
-// Exclusive or with a number below a power of two permutes the numbers below it.
-__host__ __device__ unsigned swizzled_column(unsigned row, unsigned col) {
+// The column in which the tile keeps element (row, col). Exclusive or with a number below a power
+// of two permutes the numbers below it.
+__host__ __device__ static inline unsigned swizzled_column(unsigned row, unsigned col) {
   // exercise: another permutation of the columns for each row (about 3 lines)
   unsigned place = col;
   place ^= row;
@@ -42,9 +43,11 @@ static __global__ void __launch_bounds__(kTile* kTile)
 
 void launch_swizzled(float* out, const float* a, size_t rows, size_t cols, hipStream_t stream) {
   for_each_piece(out, a, rows, cols, [=](float* to, const float* from, const Piece& piece) {
-    LAUNCH_ON(stream, transpose_swizzled, grid_of_tiles(piece, kTile, kTile), dim3(kTile, kTile),
-              0, to, from, piece);
+    LAUNCH_ON(stream, transpose_swizzled, grid_of_tiles(piece, kTile, kTile), dim3(kTile, kTile), 0,
+              to, from, piece);
   });
 }
+
+unsigned column_of_swizzled(unsigned row, unsigned col) { return swizzled_column(row, col); }
 
 }  // namespace transpose

@@ -11,7 +11,7 @@ constexpr unsigned kWideThreads = kQuads * kWideTileCols / 4;
 
 // Eight lanes are served at a time, each with four banks. Those that write lie 4 rows apart, those
 // that read are neighbours in a row. Both meet different banks if every fourth row is permuted.
-__host__ __device__ unsigned swizzled_quad(unsigned row, unsigned quad) {
+__host__ __device__ static inline unsigned swizzled_quad(unsigned row, unsigned quad) {
   return quad ^ row / 4 % kQuads;
 }
 
@@ -58,5 +58,7 @@ void launch_vectorized(float* out, const float* a, size_t rows, size_t cols, hip
               kWideThreads, 0, to, from, piece);
   });
 }
+
+unsigned quad_of_vectorized(unsigned row, unsigned quad) { return swizzled_quad(row, quad); }
 
 }  // namespace transpose
