@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -57,6 +58,7 @@ Row timed(const std::string& name, double ms, const Work& work) {
 
 Row checked(Row row, double error, double bound, std::size_t index) {
   row.check.compared = 4096, row.check.max_error = error, row.check.bound = bound;
+  row.check.of_bound = error == 0 ? 0 : error / bound;
   row.check.index = index;
   return row;
 }
@@ -71,6 +73,7 @@ Row failed(const std::string& name) {
   row.name = name;
   row.check.ok = false, row.check.compared = 4096, row.check.failed = 12, row.check.unwritten = 3;
   row.check.max_error = std::numeric_limits<double>::quiet_NaN();
+  row.check.of_bound = std::numeric_limits<double>::infinity();
   row.check.got = row.check.max_error, row.check.want = 2.5, row.check.bound = 0.00049;
   row.check.index = 7;
   return row;
@@ -129,18 +132,21 @@ TEST_CASE("report: a whole table") {
   tiled.note = "bit-identical over 100 runs";
   report.add(tiled);
   report.add(skipped("wgmma", "needs sm_90"));
-  CHECK(printed.text() ==
-        "2.3 gemm   C = A*B   M=N=K=4096 float32   seed 1\n"
-        "NVIDIA H200 (cuda 13.0)   measured limits: 4.20 TB/s copy, 4.40 TB/s read, 60.3 TFLOP/s "
-        "fp32\n"
-        "reference on the host: 12.3 s   checked on 256 of 4096 rows\n"
-        "version     time          rate  of limit  of cuBLAS   max error            verdict\n"
-        "cuBLAS   2.60 ms  52.8 TFLOP/s       88%          -   -                    not compared\n"
-        "naive    19.9 ms  6.90 TFLOP/s       11%        13%   3.1e-05 @[12,7]      ok (bound "
-        "4.9e-04)\n"
-        "tiled    2.50 ms  55.0 TFLOP/s       91%       104%   0                    ok (bound "
-        "4.9e-04)   bit-identical over 100 runs\n"
-        "wgmma          -             -         -          -   -                    needs sm_90\n");
+  CHECK(
+      printed.text() ==
+      "2.3 gemm   C = A*B   M=N=K=4096 float32   seed 1\n"
+      "NVIDIA H200 (cuda 13.0)   measured limits: 4.20 TB/s copy, 4.40 TB/s read, 60.3 TFLOP/s "
+      "fp32\n"
+      "reference on the host: 12.3 s   checked on 256 of 4096 rows\n"
+      "version     time          rate  of limit  of cuBLAS  max error  of bound         verdict\n"
+      "cuBLAS   2.60 ms  52.8 TFLOP/s       88%          -          -  -                not "
+      "compared\n"
+      "naive    19.9 ms  6.90 TFLOP/s       11%        13%    3.1e-05  6.3% @[12,7]     ok (bound "
+      "4.9e-04)\n"
+      "tiled    2.50 ms  55.0 TFLOP/s       91%       104%          0  0                ok (bound "
+      "4.9e-04)   bit-identical over 100 runs\n"
+      "wgmma          -             -         -          -          -  -                needs "
+      "sm_90\n");
   CHECK(report.finish() == 0);
 }
 
@@ -149,9 +155,10 @@ TEST_CASE("report: a failure says what, where and how much, and is the exit code
   printed.report.table("n=4096");
   printed.report.add(failed("naive"));
   printed.report.add(checked(timed("tiled", 1, kGemmWork), 0, 0, 0));
-  CHECK(contains_text(printed.text(),
-                      "naive          -             -         -   nan @[7]             FAIL (bound "
-                      "4.9e-04, got nan, want 2.5, 12 of 4096 wrong, 3 never written)\n"));
+  CHECK(contains_text(
+      printed.text(),
+      "naive          -             -         -        nan  inf @[7]         FAIL (bound "
+      "4.9e-04, got nan, want 2.5, 12 of 4096 wrong, 3 never written)\n"));
   CHECK(printed.report.finish() == 1);
 }
 
@@ -176,8 +183,8 @@ TEST_CASE("report: two peers are two columns") {
   printed.report.add(peer(timed("cuBLAS", 2, kGemmWork)));
   printed.report.add(peer(timed("Eigen", 8, kGemmWork)));
   printed.report.add(timed("naive", 4, kGemmWork));
-  CHECK(contains_text(printed.text(), "  of limit  of cuBLAS  of Eigen   max error"));
-  CHECK(contains_text(printed.text(), "       57%        50%      200%   -"));
+  CHECK(contains_text(printed.text(), "  of limit  of cuBLAS  of Eigen  max error  of bound"));
+  CHECK(contains_text(printed.text(), "       57%        50%      200%          -  -"));
 }
 
 TEST_CASE("report: units fit the figures") {
@@ -229,7 +236,7 @@ TEST_CASE("report: columns stay aligned under long names") {
   printed.report.add(checked(timed("naive", 1, kGemmWork), 1e-7, 1e-6, 3));
   printed.report.add(checked(timed("a name longer than the column", 1, kGemmWork), 1e-7, 1e-6, 3));
   const std::string figures =
-      "  1.00 ms   137 TFLOP/s      228%   1.0e-07 @[3]         ok (bound 1.0e-06)\n";
+      "  1.00 ms   137 TFLOP/s      228%    1.0e-07  10% @[3]         ok (bound 1.0e-06)\n";
   CHECK(contains_text(printed.text(),
                       "naive  " + figures + "a name longer than the column\n       " + figures));
 
@@ -301,14 +308,17 @@ TEST_CASE("report: the JSON, letter by letter") {
   report.add(failed("tiled"));
   report.add(skipped("wgmma", "needs sm_90"));
   report.fact("overhead", 3.5, "us");
+  setenv("COURSE_COMMIT", "0123abc", 1);
   CHECK(report.finish() == 1);
+  unsetenv("COURSE_COMMIT");
   CHECK(folder.files() == 1);  // nothing partial is left behind
 
   const std::string text = std::regex_replace(
       content_of(path), std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "DATE");
   CHECK(std::regex_replace(text, std::regex("\n *"), " ") ==
         "{ \"schema\": 1, \"step\": \"2.3\", \"program\": \"gemm\", \"summary\": \"C = A*B\", "
-        "\"date\": \"DATE\", \"quick\": false, \"seed\": 1, "
+        "\"date\": \"DATE\", \"commit\": \"0123abc\", \"headline\": \"n=4096\", \"quick\": false, "
+        "\"seed\": 1, "
         "\"device\": { \"name\": \"NVIDIA H200\", \"backend\": \"cuda\", \"toolkit\": \"13.0\", "
         "\"wave_size\": 32, \"multiprocessors\": 132 }, "
         "\"limits\": { \"copy_bytes_per_s\": 4200000000000.0, \"read_bytes_per_s\": "
@@ -318,30 +328,75 @@ TEST_CASE("report: the JSON, letter by letter") {
         "{ \"name\": \"cuBLAS\", \"lesson\": \"\", \"peer\": true, \"status\": \"ok\", "
         "\"skipped\": \"\", \"ms\": 2.0, \"ms_p10\": 1.8, \"ms_p90\": 2.2, \"rate\": "
         "2000000000000.0, \"rate_unit\": \"B/s\", \"of_limit\": 0.47619047619047616, \"limit\": "
-        "\"copy\", \"of_peer\": {}, \"max_error\": null, \"bound\": null, \"index\": 0, \"first\": "
+        "\"copy\", \"of_peer\": {}, \"max_error\": null, \"of_bound\": null, \"bound\": null, "
+        "\"index\": 0, \"first\": "
         "0, "
         "\"compared\": 0, \"failed\": 0, \"unwritten\": 0, \"note\": \"\" }, "
         "{ \"name\": \"naive\", \"lesson\": \"say \\\"one\\\"\\n\", \"peer\": false, \"status\": "
         "\"ok\", \"skipped\": \"\", \"ms\": 4.0, \"ms_p10\": 3.6, \"ms_p90\": 4.4, \"rate\": "
         "2100000000000.0, \"rate_unit\": \"B/s\", \"of_limit\": 0.5, \"limit\": \"copy\", "
-        "\"of_peer\": { \"cuBLAS\": 0.5 }, \"max_error\": 0.25, \"bound\": 0.5, \"index\": 9, "
+        "\"of_peer\": { \"cuBLAS\": 0.5 }, \"max_error\": 0.25, \"of_bound\": 0.5, \"bound\": 0.5, "
+        "\"index\": 9, "
         "\"first\": 0, "
         "\"compared\": 4096, \"failed\": 0, \"unwritten\": 0, \"note\": \"noted\" }, "
         "{ \"name\": \"tiled\", \"lesson\": \"\", \"peer\": false, \"status\": \"FAIL\", "
         "\"skipped\": \"\", \"ms\": null, \"ms_p10\": null, \"ms_p90\": null, \"rate\": null, "
         "\"rate_unit\": \"B/s\", \"of_limit\": null, \"limit\": \"copy\", \"of_peer\": {}, "
-        "\"max_error\": null, \"bound\": 0.00049, \"index\": 7, \"first\": 0, \"compared\": 4096, "
+        "\"max_error\": null, \"of_bound\": null, \"bound\": 0.00049, \"index\": 7, \"first\": 0, "
+        "\"compared\": 4096, "
         "\"failed\": "
         "12, \"unwritten\": 3, \"note\": \"\" }, "
         "{ \"name\": \"wgmma\", \"lesson\": \"\", \"peer\": false, \"status\": \"skipped\", "
         "\"skipped\": \"needs sm_90\", \"ms\": null, \"ms_p10\": null, \"ms_p90\": null, "
         "\"rate\": null, \"rate_unit\": \"B/s\", \"of_limit\": null, \"limit\": \"copy\", "
-        "\"of_peer\": {}, \"max_error\": null, \"bound\": null, \"index\": 0, \"first\": 0, "
+        "\"of_peer\": {}, \"max_error\": null, \"of_bound\": null, \"bound\": null, \"index\": 0, "
+        "\"first\": 0, "
         "\"compared\": 0, "
         "\"failed\": 0, \"unwritten\": 0, \"note\": \"\" } ] } ], "
         "\"facts\": [ { \"name\": \"overhead\", \"value\": 3.5, \"unit\": \"us\" } ], "
         "\"series\": {} } ");
 }
+
+TEST_CASE("report: a share of the bound in every size") {
+  const std::vector<std::pair<double, std::string>> shares = {
+      {5e-5, "  <0.1% @[3] "}, {0.031, "  3.1% @[3] "}, {0.5, "  50% @[3] "},
+      {1.5, "  150% @[3] "},   {99, "  9900% @[3] "},   {12345, "  1e+04 @[3] "}};
+  for (const auto& [share, text] : shares) {
+    Printed printed;
+    printed.report.table("n=1");
+    printed.report.add(checked(timed("naive", 1, kGemmWork), share * 1e-6, 1e-6, 3));
+    CHECK(contains_text(printed.text(), text));
+  }
+}
+
+TEST_CASE("report: the headline is the table that the program names, or the first") {
+  const Folder folder;
+  const auto headline = [&](const std::vector<std::string>& tables, const std::string& wanted) {
+    Printed printed(with_json(folder.file("a.json")));
+    if (!wanted.empty()) printed.report.headline(wanted);
+    for (const std::string& table : tables) printed.report.table(table);
+    printed.report.finish();
+    const std::string text = content_of(folder.file("a.json"));
+    const std::size_t at = text.find("\"headline\": \"") + 13;
+    return text.substr(at, text.find('"', at) - at);
+  };
+  CHECK(headline({"n=1", "n=2"}, "") == "n=1");
+  CHECK(headline({"n=1", "n=2"}, "n=2") == "n=2");
+  CHECK(headline({"n=3", "n=4"}, "n=2") == "n=3");  // --size has asked for others
+  CHECK(headline({}, "n=2").empty());
+}
+
+#if !defined(COURSE_COMMIT)
+TEST_CASE("report: without a commit it says so") {
+  unsetenv("COURSE_COMMIT");
+  CHECK(build_commit() == "unknown");
+  setenv("COURSE_COMMIT", "", 1);
+  CHECK(build_commit() == "unknown");
+  setenv("COURSE_COMMIT", "0123abc", 1);
+  CHECK(build_commit() == "0123abc");
+  unsetenv("COURSE_COMMIT");
+}
+#endif
 
 TEST_CASE("report: a series is in the JSON only, one line for each row") {
   const Folder folder;

@@ -62,9 +62,7 @@ std::vector<float> gradients(const Sequential& model) {
     for (const float value : to_host(tensor.grad, tensor.n)) all.push_back(value);
   return all;
 }
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::same_bits;
 
 void poison_gradients(const Sequential& model) {
   for (const NamedTensor& tensor : model.tensors())

@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -41,18 +40,8 @@ const Problem kProblems[] = {
     {2, 3, 4, 4, 0, 3, 3},                 // no filters
 };
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
+using testing::random_floats;
+using testing::random_integers;
 
 // The gradients, or what they are before the launch.
 struct HostGradients {

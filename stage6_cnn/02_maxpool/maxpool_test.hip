@@ -67,11 +67,8 @@ size_t outputs_of(const Problem& p) {
   return p.N * p.C * out.height * out.width;
 }
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 // Few different values, so that most windows hold several equal ones.
 std::vector<float> few_values(size_t n, std::uint32_t stream) {
@@ -87,11 +84,6 @@ std::vector<float> special_values(size_t n, std::uint32_t stream) {
   std::vector<float> values(n);
   for (size_t i = 0; i < n; ++i) values[i] = kSpecial[random_numbers::word(7, stream, i) % 7];
   return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // How far the arrays begin behind a multiple of 16 bytes, in elements.

@@ -20,16 +20,8 @@ using namespace embedding;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
+using testing::random_floats;
+using testing::same_bits;
 
 // Which tokens a text is made of: all alike, all different (as far as there are so many), or drawn
 // so that a few are frequent.

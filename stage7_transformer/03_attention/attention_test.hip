@@ -30,11 +30,8 @@ Problem problem(size_t B, size_t H, size_t Tq, size_t Tk, size_t D, bool causal)
   return {B, H, Tq, Tk, D, causal, 1 / std::sqrt(static_cast<float>(D))};
 }
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale = 1) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 std::vector<size_t> all(size_t n) {
   std::vector<size_t> numbers(n);
@@ -322,10 +319,6 @@ TEST_CASE("values that are all 1 come out as 1, and rows of equal scores as mean
 }
 
 namespace {
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
-}
 
 // Rows [first, last) of every head.
 std::vector<float> rows_of(const std::vector<float>& values, const Problem& p, size_t T,

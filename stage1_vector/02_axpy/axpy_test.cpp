@@ -9,6 +9,8 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/02_axpy/reference.h"
 
 namespace {
 
@@ -33,7 +35,7 @@ struct Offsets {
 // Launches on guarded arrays and compares with the reference; a write outside y is a failure too.
 Comparison check_scale(Function launch, float alpha, const std::vector<float>& x, Offsets offsets) {
   Guarded<float> d_x(x, offsets.x), d_y(x.size(), offsets.y);
-  launch(d_y.data(), alpha, d_x.data(), x.size());
+  launch(d_y.data(), alpha, d_x.data(), x.size(), nullptr);
   const std::vector<double> want = axpy::scale_cpu(alpha, x);
   const std::vector<float> got = d_y.to_host();
   Comparison result = compare(
@@ -46,7 +48,7 @@ Comparison check_scale(Function launch, float alpha, const std::vector<float>& x
 Comparison check_axpy(Function launch, float alpha, const std::vector<float>& x,
                       const std::vector<float>& y, Offsets offsets) {
   Guarded<float> d_x(x, offsets.x), d_y(y, offsets.y);
-  launch(d_y.data(), alpha, d_x.data(), x.size());
+  launch(d_y.data(), alpha, d_x.data(), x.size(), nullptr);
   const std::vector<double> want = axpy::axpy_cpu(alpha, x, y);
   const std::vector<float> got = d_y.to_host();
   Comparison result = compare(
@@ -79,20 +81,16 @@ TEST_CASE("every version scales and adds at any size, alignment and alpha") {
 
 TEST_CASE("the loops over the grid work for any number of blocks") {
   const std::vector<float> x = random_floats(5003, 0), y = random_floats(5003, 1);
-  for (const Offsets& offsets : {Offsets{0, 0}, Offsets{2, 2}, Offsets{0, 1}}) {
-    CAPTURE(offsets.x, offsets.y);
-    REQUIRE_OK(check_axpy(
-        [](float* d_y, float alpha, const float* d_x, size_t n) {
-          LAUNCH((axpy::update_grid_stride<axpy::Axpy>), 3, 64, 0, d_y, d_x, n, axpy::Axpy{alpha});
-        },
-        -1.7f, x, y, offsets));
-    REQUIRE_OK(check_axpy(
-        [](float* d_y, float alpha, const float* d_x, size_t n) {
-          LAUNCH((axpy::update_vectorized<axpy::Axpy>), 3, 64, 0, d_y, d_x,
-                 axpy::split_vectors(n, {d_y, d_x}), axpy::Axpy{alpha});
-        },
-        -1.7f, x, y, offsets));
+  for (const size_t blocks : {1, 2, 3}) {
+    vector_add::grid_limit = blocks * vector_add::kBlock;
+    for (const Offsets& offsets : {Offsets{0, 0}, Offsets{2, 2}, Offsets{0, 1}})
+      for (const auto& version : axpy::kVersions) {
+        CAPTURE(version.name, blocks, offsets.x, offsets.y);
+        const Comparison sum = check_axpy(version.launch.axpy, -1.7f, x, y, offsets);
+        REQUIRE_OK(sum);
+      }
   }
+  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("x may be scaled in place") {
@@ -100,7 +98,7 @@ TEST_CASE("x may be scaled in place") {
   for (const auto& version : axpy::kVersions) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 1);
-    version.launch.scale(d_x.data(), -1.7f, d_x.data(), x.size());
+    version.launch.scale(d_x.data(), -1.7f, d_x.data(), x.size(), nullptr);
     const std::vector<float> got = d_x.to_host();
     REQUIRE_OK(compare(
         x.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return -1.7f * x[i]; },
@@ -123,8 +121,8 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
   for (const auto& version : axpy::kVersions) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 0), d_scaled(x.size(), 0), d_sum(y, 0);
-    version.launch.scale(d_scaled.data(), alpha, d_x.data(), x.size());
-    version.launch.axpy(d_sum.data(), alpha, d_x.data(), x.size());
+    version.launch.scale(d_scaled.data(), alpha, d_x.data(), x.size(), nullptr);
+    version.launch.axpy(d_sum.data(), alpha, d_x.data(), x.size(), nullptr);
     REQUIRE_OK(near(d_scaled, scaled));
     REQUIRE_OK(near(d_sum, sum));
   }
@@ -154,16 +152,22 @@ TEST_CASE("infinities and NaN go through as IEEE 754 says") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
+namespace {
+
+void launch_nothing(float*, float, const float*, size_t, hipStream_t) {}
+
+void launch_last_twice(float* y, float alpha, const float* x, size_t n, hipStream_t stream) {
+  axpy::launch_naive_axpy(y, alpha, x, n, stream);
+  axpy::launch_naive_axpy(y + n - 1, alpha, x + n - 1, 1, stream);
+}
+
+}  // namespace
+
 TEST_CASE("an update that is forgotten or done twice is caught") {
   const std::vector<float> x = random_floats(300, 0), y = random_floats(300, 1);
-  REQUIRE(!check_axpy([](float*, float, const float*, size_t) {}, -1.7f, x, y, {0, 0}).ok);
-  REQUIRE(!check_scale([](float*, float, const float*, size_t) {}, -1.7f, x, {0, 0}).ok);
-  const Comparison twice = check_axpy(
-      [](float* d_y, float alpha, const float* d_x, size_t n) {
-        axpy::launch_naive<axpy::Axpy>(d_y, alpha, d_x, n);
-        axpy::launch_naive<axpy::Axpy>(d_y + n - 1, alpha, d_x + n - 1, 1);
-      },
-      -1.7f, x, y, {0, 0});
+  REQUIRE(!check_axpy(launch_nothing, -1.7f, x, y, {0, 0}).ok);
+  REQUIRE(!check_scale(launch_nothing, -1.7f, x, {0, 0}).ok);
+  const Comparison twice = check_axpy(launch_last_twice, -1.7f, x, y, {0, 0});
   REQUIRE(!twice.ok);
   REQUIRE(twice.failed == 1);
   REQUIRE(twice.index == 299);

@@ -1,14 +1,18 @@
 // Runs, checks and times every version of y = alpha * x and y = alpha * x + y.
+#include "stage1_vector/02_axpy/axpy.h"
+
 #include <string>
 #include <vector>
 
 #include "common/blas.h"
+#include "common/device_buffer.h"
+#include "common/program.h"
+#include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
-#include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/02_axpy/axpy.h"
+#include "stage1_vector/02_axpy/reference.h"
 
-using device_matrix::DeviceBuffer;
+using gpu::DeviceBuffer;
 
 namespace {
 
@@ -64,8 +68,8 @@ void run_scale(Problem& p, const Options& options, Report& report) {
     if (!options.wants(version.name)) continue;
     report.add(measure(
         version.name, version.lesson, version.needs, work, {{p.d_y.data(), p.d_y.bytes()}},
-        options.repeat, [&] { version.launch.scale(p.d_y.data(), kAlpha, p.d_x.data(), p.n); },
-        verify));
+        options.repeat,
+        [&] { version.launch.scale(p.d_y.data(), kAlpha, p.d_x.data(), p.n, nullptr); }, verify));
   }
 }
 
@@ -94,7 +98,7 @@ void run_axpy(Problem& p, const Options& options, Report& report) {
     p.reset(p.d_first_y);
     report.add(measure(
         version.name, version.lesson, version.needs, work, {}, options.repeat,
-        [&] { version.launch.axpy(p.d_y.data(), kAlpha, p.d_x.data(), p.n); }, verify));
+        [&] { version.launch.axpy(p.d_y.data(), kAlpha, p.d_x.data(), p.n, nullptr); }, verify));
   }
 }
 
