@@ -1,4 +1,4 @@
-// The reference of 2.1, and the matrices that the program prints.
+// The reference of 2.1.
 #pragma once
 
 #include <cstddef>

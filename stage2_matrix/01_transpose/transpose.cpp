@@ -1,77 +1,74 @@
 // Runs, checks and times every version of the transpose.
+#include "stage2_matrix/01_transpose/transpose.h"
+
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "common/blas.h"
+#include "common/device_buffer.h"
+#include "common/measure.h"
+#include "common/program.h"
 #include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
-#include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage2_matrix/01_transpose/transpose.h"
-
-using device_matrix::Matrix;
+#include "stage2_matrix/01_transpose/problem.h"
 
 namespace {
 
-constexpr size_t kComparedRows = 256;  // of out, where it has more
+using transpose::Shape;
 
 // What a transpose reads and writes.
-double bytes(size_t rows, size_t cols) {
-  return 2.0 * sizeof(float) * static_cast<double>(rows) * static_cast<double>(cols);
+double bytes(const Shape& a) {
+  return 2.0 * sizeof(float) * static_cast<double>(a.rows) * static_cast<double>(a.cols);
+}
+
+std::string name(const Shape& a) {
+  return size_text(a.rows) + "x" + size_text(a.cols) + " float32";
 }
 
 // One table: the transpose of a random matrix.
-void run(size_t rows, size_t cols, const Options& options, Report& report) {
-  Matrix<float> a(rows, cols), out(cols, rows);
+void run(const Shape& shape, const Options& options, Report& report) {
+  const auto [rows, cols] = shape;
+  gpu::DeviceBuffer<float> a(rows * cols), out(rows * cols);
   random_numbers::launch_fill_uniform(a.data(), a.size(), options.seed, 0);
+  const transpose::Expected expected = transpose::expect(shape, options.seed);
 
-  // Row r of out is column r of a: numbers r, r + cols, ... of the sequence that fills a. Two
-  // elements are equal by chance once in 2^24.
-  const RowSample sample = choose_rows(cols, rows, kComparedRows, options.seed);
-  std::vector<double> want;
-  HostTimer timer;
-  for (const size_t out_row : sample.rows)
-    for (size_t row = 0; row < rows; ++row)
-      want.push_back(
-          static_cast<double>(random_numbers::uniform(options.seed, 0, row * cols + out_row)));
-  report.table(size_text(rows) + "x" + size_text(cols) + " float32", 0, sample.text);
-
-  const Work work{bytes(rows, cols), 0, Work::Limit::copy};
-  const auto measure_row = [&](const char* name, const char* lesson, Needs needs, auto&& launch) {
-    Row row = measure(name, lesson, needs, work, {{out.data(), out.size() * sizeof(float)}},
-                      options.repeat, launch,
-                      [&] { return sample.compare(out.data(), want, [](size_t) { return 0.0; }); });
-    row.shape = {cols, rows};
-    return row;
+  const auto measured = [&](auto launch) {
+    Measured result{{bytes(shape), 0, Work::Limit::copy},
+                    launch,
+                    [&] {
+                      return expected.sample.compare(out.data(), expected.want,
+                                                     [](size_t) { return 0.0; });
+                    },
+                    {{out.data(), out.bytes()}}};
+    result.shape = {cols, rows};
+    return result;
   };
-  if (blas::available()) {
-    Row row = measure_row(blas::name(), "", Needs::Any,
-                          [&] { blas::transpose(rows, cols, a.data(), out.data()); });
-    row.peer = true;
-    report.add(row);
-  }
-  for (const auto& version : transpose::kVersions) {
-    if (!options.wants(version.name)) continue;
-    report.add(measure_row(version.name, version.lesson, version.needs,
-                           [&] { version.launch(out.data(), a.data(), rows, cols, nullptr); }));
-  }
+  Measurement table(options);
+  if (blas::available())
+    table.peer(blas::name(), measured([&, rows = rows, cols = cols](hipStream_t stream) {
+                 blas::transpose(rows, cols, a.data(), out.data(), stream);
+               }));
+  for (const auto& version : transpose::kVersions)
+    table.version(version, measured([&, rows = rows, cols = cols,
+                                     launch = version.launch](hipStream_t stream) {
+                    launch(out.data(), a.data(), rows, cols, stream);
+                  }));
+  report.table(name(shape), 0, expected.sample.text);
+  table.run(report);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"2.1",
-                            "transpose",
-                            "out[col, row] = a[row, col]",
-                            {{"rows", 16384, 256, 131}, {"cols", 16384, 512, 67}},
+  const ProgramInfo program{"2.1", "transpose", "out[col, row] = a[row, col]", transpose::sizes(),
                             version_infos(transpose::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
-    const size_t rows = options.sizes[0], cols = options.sizes[1];
-    require_device_memory(bytes(rows, cols));
+    const auto shapes = transpose::printed(options.sizes[0], options.sizes[1], options.sizes_given);
+    require_device_memory(bytes(shapes[0]));
     report.limits(timing::measure_limits(options));
-    run(rows, cols, options, report);
-    // A shape whose rows begin at any multiple of 4 bytes, and whose last tiles are cut off.
-    if (!options.sizes_given) run(rows - 1, cols - 3, options, report);
+    report.headline(name(shapes[0]));
+    for (const Shape& shape : shapes) run(shape, options, report);
   });
 }

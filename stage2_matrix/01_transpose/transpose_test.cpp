@@ -15,6 +15,7 @@
 #include "common/random.h"
 #include "common/testing.h"
 #include "stage2_matrix/01_transpose/detail/pieces.h"
+#include "stage2_matrix/01_transpose/problem.h"
 #include "stage2_matrix/01_transpose/reference.h"
 
 // The kernels that only this test has: transpose_test.hip.
@@ -209,6 +210,22 @@ TEST_CASE("lanes that are served together meet each bank once") {
 }
 
 // ---- What the checks above must catch ---------------------------------------------------------
+
+TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every printed shape") {
+  const std::string backend = gpu::kBackend;
+  const std::vector<Size> sizes = transpose::sizes();
+  for (const bool quick : {false, true}) {
+    const auto chosen = [&](const Size& size) {
+      return quick ? size.quick : backend == "cpu" ? size.cpu : size.gpu;
+    };
+    for (const transpose::Shape& shape :
+         transpose::printed(chosen(sizes[0]), chosen(sizes[1]), false)) {
+      CAPTURE(shape.rows, shape.cols);
+      const std::vector<double> want = transpose::expect(shape, 7).want;
+      testing::require_refusals(want, 0, shape.rows, [&](size_t i) { return want[i]; });
+    }
+  }
+}
 
 TEST_CASE("a missing bounds check, swapped indices and a missing barrier are caught") {
   REQUIRE(!check(transpose_test::launch_unbounded, 33, 31).ok);
