@@ -1,33 +1,27 @@
 // Every version of the dot product on awkward sizes and alignments, exactly and within its bound.
 #include "stage1_vector/03_dot/dot.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "common/blas.h"
+#include "common/device_buffer.h"
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage1_vector/03_dot/detail/grid.h"
+#include "stage1_vector/03_dot/reference.h"
+
+using testing::random_floats;
+using testing::random_integers;
+using testing::same_bits;
 
 namespace {
-
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order, so that an element
-// that is missed or added twice can't pass as rounding.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
 
 // The device memory of one dot product, guarded; x and y begin `offset_x` and `offset_y` elements
 // behind a 16-byte boundary.
@@ -38,36 +32,32 @@ struct Problem {
         d_x(x, offset_x),
         d_y(y, offset_y),
         d_result(1, 0),
-        d_partials(dot::kMaxBlocks, 0),
-        d_finished(std::vector<unsigned>{0}, 0),
+        d_workspace(std::vector<unsigned>(dot::workspace_bytes(n) / sizeof(unsigned)), 0),
         want(dot::dot_cpu(x, y)) {}
 
   float run(const dot::Launch& version) {
     gpu::poison(d_result.data(), sizeof(float));
-    version.run(d_result.data(), d_x.data(), d_y.data(), n, {d_partials.data(), d_finished.data()});
+    version.run(d_result.data(), d_x.data(), d_y.data(), n, d_workspace.data(), nullptr);
     return d_result.to_host()[0];
   }
   Comparison check(const dot::Launch& version, double bound) {
     const float got = run(version);
     Comparison result = compare(
-        1, [&](size_t) { return got; }, [&](size_t) { return want.dot; },
+        1, [&](size_t) { return got; }, [&](size_t) { return want.value; },
         [&](size_t) { return bound; });
     result.ok = result.ok && d_x.intact() && d_y.intact() && d_result.intact() &&
-                d_partials.intact() && d_finished.intact() && d_finished.to_host()[0] == 0;
+                d_workspace.intact() && d_workspace.to_host()[0] == 0;
     return result;
   }
   double bound(const dot::Launch& version) {
-    const double roundings = version.roundings(dot::split_vectors(n, {d_x.data(), d_y.data()}));
-    return dot::bound(roundings, static_cast<double>(n), want.absolute);
+    return dot::bound(version.depth(d_x.data(), d_y.data(), n), want);
   }
 
   size_t n;
-  Guarded<float> d_x, d_y, d_result, d_partials;
-  Guarded<unsigned> d_finished;
-  dot::Sums want;
+  Guarded<float> d_x, d_y, d_result;
+  Guarded<unsigned> d_workspace;
+  rounding::Sum want;
 };
-
-bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 }  // namespace
 
@@ -105,16 +95,15 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
   };
   Problem problem(floats("dot_x.npy"), floats("dot_y.npy"));
   const double want = read_npy(reference_path("dot_result.npy")).values.at(0);
-  REQUIRE(std::fabs(problem.want.dot - want) <= 1e-12 * problem.want.absolute);
+  REQUIRE(std::fabs(problem.want.value - want) <= 1e-12 * problem.want.absolute);
   for (const auto& version : dot::kVersions) {
     CAPTURE(version.name);
     REQUIRE_OK(problem.check(version.launch, problem.bound(version.launch)));
   }
   if (blas::available()) {
     blas::dot(problem.n, problem.d_x.data(), problem.d_y.data(), problem.d_result.data());
-    const double n = static_cast<double>(problem.n);
     REQUIRE(std::fabs(static_cast<double>(problem.d_result.to_host()[0]) - want) <=
-            dot::bound(n, n, problem.want.absolute));
+            dot::bound(static_cast<double>(problem.n), problem.want));
   }
 }
 
@@ -179,27 +168,88 @@ TEST_CASE("infinities and NaN reach the result") {
   }
 }
 
+TEST_CASE("a smaller problem may use a larger workspace, again and again") {
+  Problem large(random_integers(100003, 0), random_integers(100003, 1));
+  Problem small(random_integers(17, 0), random_integers(17, 1));
+  for (const auto& version : dot::kVersions) {
+    CAPTURE(version.name);
+    for (Problem* problem : {&large, &small, &large}) {
+      version.launch.run(problem->d_result.data(), problem->d_x.data(), problem->d_y.data(),
+                         problem->n, large.d_workspace.data(), nullptr);
+      REQUIRE(static_cast<double>(problem->d_result.to_host()[0]) == problem->want.value);
+    }
+  }
+}
+
+TEST_CASE("every version may be recorded in a graph") {
+  Problem problem(random_floats(20011, 0), random_floats(20011, 1));
+  for (const auto& version : dot::kVersions) {
+    if (!version.launch.deterministic) continue;
+    CAPTURE(version.name);
+    testing::require_same_in_graph([&] { gpu::poison(problem.d_result.data(), sizeof(float)); },
+                                   [&](hipStream_t stream) {
+                                     version.launch.run(problem.d_result.data(), problem.d_x.data(),
+                                                        problem.d_y.data(), problem.n,
+                                                        problem.d_workspace.data(), stream);
+                                   },
+                                   [&] { return problem.d_result.to_host(); });
+  }
+}
+
 // ---- What the checks above must catch ---------------------------------------------------------
 
 namespace {
 
-void launch_all_but_last(float* result, const float* x, const float* y, size_t n,
-                         const dot::Workspace& workspace) {
-  dot::launch_two_pass(result, x, y, n - 1, workspace);
+void launch_all_but_last(float* result, const float* x, const float* y, size_t n, void* workspace,
+                         hipStream_t stream) {
+  dot::launch_two_pass(result, x, y, n - 1, workspace, stream);
 }
 
-void launch_without_clearing(float* result, const float* x, const float* y, size_t n,
-                             const dot::Workspace&) {
-  LAUNCH(dot::dot_atomic, static_cast<unsigned>(gpu::ceil_div(n, dot::kBlock)), dot::kBlock, 0,
-         result, x, y, n);
-}
+void launch_nothing(float*, const float*, const float*, size_t, void*, hipStream_t) {}
 
 }  // namespace
 
-TEST_CASE("a missing product and an uncleared result are caught") {
+TEST_CASE("a missing product and a result that is never written are caught") {
   std::vector<float> x = random_integers(1003, 0), y = random_integers(1003, 1);
   x.back() = y.back() = 1.0f;
   Problem problem(x, y);
-  REQUIRE(!problem.check({launch_all_but_last, dot::roundings_two_pass, true}, 0).ok);
-  REQUIRE(!problem.check({launch_without_clearing, dot::roundings_atomic, false}, 0).ok);
+  REQUIRE(!problem.check({launch_all_but_last, dot::depth_two_pass, true}, 0).ok);
+  REQUIRE(!problem.check({launch_nothing, dot::depth_two_pass, true}, 0).ok);
+}
+
+TEST_CASE("the program's checks refuse a missing and a doubled product") {
+  // The program's sizes on this backend.
+  const bool is_cpu = std::string(gpu::kBackend) == "cpu";
+  for (const size_t n : {size_t{1} << (is_cpu ? 19 : 28), size_t{20011}}) {
+    constexpr size_t kPiece = size_t{1} << 19;
+    gpu::DeviceBuffer<float> d_x(kPiece), d_y(kPiece);
+    rounding::Sum want;
+    double term = 0;
+    for (size_t begin = 0; begin < n; begin += kPiece) {
+      const size_t count = std::min(kPiece, n - begin);
+      const auto seed = static_cast<std::uint64_t>(7 + begin);
+      random_numbers::launch_fill_uniform(d_x.data(), count, seed, 0);
+      random_numbers::launch_fill_uniform(d_y.data(), count, seed, 1);
+      std::vector<float> x = d_x.to_host(), y = d_y.to_host();
+      x.resize(count), y.resize(count);
+      want += dot::dot_cpu(x, y);
+      const auto product = [&](size_t i) {
+        return static_cast<double>(x[i]) * static_cast<double>(y[i]);
+      };
+      if (begin == 0) term = testing::median_term(count, product);
+    }
+    for (const auto& version : dot::kVersions) {
+      const double depth = version.launch.depth(nullptr, nullptr, n);  // as both arrays are aligned
+      CAPTURE(version.name, n, depth);
+      // A sum of millions of terms one by one is really off by more than one of them: there, atomic
+      // has only the check on integers.
+      if (depth < 1 << 21)
+        testing::require_refusals(
+            {want.value}, [&](size_t) { return dot::bound(depth, want); }, 1,
+            [&](size_t) { return term; });
+    }
+  }
+  // The check on integers accepts nothing but the sum: the smallest product counts.
+  const rounding::Sum exact = dot::dot_cpu(random_integers(20011, 0), random_integers(20011, 1));
+  testing::require_refusals({exact.value}, 0.0, 1, [](size_t) { return 1.0; });
 }
