@@ -50,7 +50,8 @@ void run(const Shape& shape, const Options& options, Report& report) {
   const double operations = 2 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols);
   const Work work{shape.bytes(), operations, Work::Limit::read};
   const auto measured = [&](double depth, auto launch) {
-    Measured result{work, launch,
+    Measured result{work,
+                    launch,
                     [&, depth] {
                       return expected.sample.compare(
                           arrays.y.data(), expected.values(),
@@ -64,8 +65,7 @@ void run(const Shape& shape, const Options& options, Report& report) {
   };
   Measurement table(options);
   if (blas::available())
-    table.peer(blas::name(),
-               measured(static_cast<double>(shape.terms()), [&](hipStream_t stream) {
+    table.peer(blas::name(), measured(static_cast<double>(shape.terms()), [&](hipStream_t stream) {
                  const gemv::Product& p = arrays.product;
                  blas::gemv(shape.transposed, p.rows, p.cols, p.alpha, p.a, p.lda, p.x, p.beta, p.y,
                             stream);

@@ -37,7 +37,8 @@ std::vector<double> Expected::values() const {
 }
 
 Expected expect(const Shape& shape, Values values, std::uint64_t seed, std::size_t at_most) {
-  const auto number = values == Values::integers ? random_numbers::integer : random_numbers::uniform;
+  const auto number =
+      values == Values::integers ? random_numbers::integer : random_numbers::uniform;
   Expected expected{choose_rows(shape.outputs(), 1, at_most, seed), {}, 0};
   std::vector<float> line(shape.terms()), x(shape.terms());
   for (std::size_t k = 0; k < x.size(); ++k) x[k] = number(seed, 1, k);

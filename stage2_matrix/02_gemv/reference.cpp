@@ -17,9 +17,7 @@ rounding::Sum gemv_cpu(float alpha, const std::vector<float>& line, const std::v
   return sum;
 }
 
-double bound(double depth, const rounding::Sum& want) {
-  return want.mean_zero_bound(depth + 2);
-}
+double bound(double depth, const rounding::Sum& want) { return want.mean_zero_bound(depth + 2); }
 
 // Through how many roundings does a product go? It is one itself. It goes through one per addition
 // to its thread's sum, and through those of the block's and the slices' sums.

@@ -28,8 +28,7 @@ static void launch_short_rows(const Product& product, hipStream_t stream) {
   LAUNCH_ON(stream, gemv_short_rows, grid_size(gpu::ceil_div(p.rows, kBlock)), kBlock, 0, p);
 }
 
-void best(bool transposed, const Product& product, const Workspace& workspace,
-          hipStream_t stream) {
+void best(bool transposed, const Product& product, const Workspace& workspace, hipStream_t stream) {
   if (transposed)
     launch_split_columns(product, workspace, stream);
   else if (product.cols <= kShortRow)

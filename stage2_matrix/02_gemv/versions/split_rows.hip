@@ -7,9 +7,11 @@
 namespace gemv {
 
 // y[i] = alpha (sum over s of partials[s, i]) + beta y[i]    partials (slices, count), y (count).
-// Fixes : vectorized gives kRows rows to a block. 128 rows are 64 blocks, and half of a large device
+// Fixes : vectorized gives kRows rows to a block. 128 rows are 64 blocks, and half of a large
+// device
 //         has nothing to do. Where there are more rows, split_rows is vectorized.
-// Idea  : gemv_vectorized leaves a sum per row and slice; this kernel adds them, in a fixed order, so
+// Idea  : gemv_vectorized leaves a sum per row and slice; this kernel adds them, in a fixed order,
+// so
 //         that every run gives the same bits. A launch is the barrier between the two.
 // Thread: t owns y[t], y[t + T], ... with T threads in the grid.
 // Costs : 4 slices count bytes, which the caches still hold; a second launch.

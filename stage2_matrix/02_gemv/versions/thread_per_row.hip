@@ -21,7 +21,7 @@ static __global__ void gemv_thread_per_row(float* y, const float* a, const float
   y[row] = sum;
 }
 
-constexpr size_t kRowThreads = 256;             // per block
+constexpr size_t kRowThreads = 256;            // per block
 constexpr size_t kMostRows = size_t{1} << 31;  // of one launch: AMD counts its threads in 32 bits
 
 void launch_thread_per_row(float* y, const float* a, const float* x, size_t rows, size_t cols,
