@@ -500,7 +500,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
 
     float sum = single_p * single_grad;
     GPU_UNROLL
-    for (unsigned k = 0; k < kVectors; ++k) gemv::multiply_add(sum, held_p[k], held_grad[k]);
+    for (unsigned k = 0; k < kVectors; ++k) gemv::add_dot(sum, held_p[k], held_grad[k]);
     sum = team_sum<Team>(sum);
     GPU_UNROLL
     for (unsigned k = 0; k < kVectors; ++k)

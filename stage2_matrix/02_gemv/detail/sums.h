@@ -23,8 +23,8 @@ __device__ inline void deliver(const Product& p, float* partials, size_t count, 
 }
 
 // sum += a · x: one element of a row times one of x, or four times four.
-__device__ inline void multiply_add(float& sum, float a, float x) { sum += a * x; }
-__device__ inline void multiply_add(float& sum, float4 a, float4 x) {
+__device__ inline void add_dot(float& sum, float a, float x) { sum += a * x; }
+__device__ inline void add_dot(float& sum, float4 a, float4 x) {
   sum += a.x * x.x;
   sum += a.y * x.y;
   sum += a.z * x.z;

@@ -45,10 +45,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
         for (unsigned r = 0; r < kRows; ++r) held_a[r][k] = rows[r][v + k * team];
       }
       for (unsigned k = 0; k < kLoads; ++k)
-        for (unsigned r = 0; r < kRows; ++r) multiply_add(sum[r], held_a[r][k], held_x[k]);
+        for (unsigned r = 0; r < kRows; ++r) add_dot(sum[r], held_a[r][k], held_x[k]);
     }
     for (; v < end; v += team)
-      for (unsigned r = 0; r < kRows; ++r) multiply_add(sum[r], rows[r][v], x[v]);
+      for (unsigned r = 0; r < kRows; ++r) add_dot(sum[r], rows[r][v], x[v]);
     // end exercise
     if (blockIdx.y == 0)  // the columns behind the last float4
       for (size_t col = values * kWidth + threadIdx.x; col < p.cols; col += team)
