@@ -47,8 +47,8 @@ struct Row {
   std::vector<std::size_t> shape = {};  // of the output: the worst index prints as [row,column]
 };
 
-// The commit that this program was built from, for the JSON: COURSE_COMMIT as CMake defined it,
-// else the environment's, else "unknown". Implemented in commit.cpp.
+// The commit that this program was built from, for the JSON: what git said at the build, or CMake's
+// COURSE_COMMIT, else the environment's, else "unknown". Implemented in commit.cpp.
 std::string build_commit();
 
 class Report {

@@ -493,12 +493,12 @@ struct Scaling : Layer {
     return scale != nullptr;
   }
   void forward(float* y, const float* x, size_t batch, hipStream_t) override {
-    axpy::launch_vectorized<axpy::Scale>(y, factor, x, batch * width);
+    axpy::launch_vectorized_scale(y, factor, x, batch * width);
   }
   void backward(float* grad_x, const float* grad_y, const float*, const float*, size_t batch,
                 hipStream_t) override {
     ++*calls;
-    axpy::launch_vectorized<axpy::Scale>(grad_x, back_factor, grad_y, batch * width);
+    axpy::launch_vectorized_scale(grad_x, back_factor, grad_y, batch * width);
   }
   float factor, back_factor = 1;
   size_t* calls;

@@ -12,7 +12,9 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"
+#include "common/rounding.h"
 #include "common/testing.h"
+#include "stage1_vector/01_vector_add/reference.h"
 
 namespace {
 
@@ -126,7 +128,7 @@ Comparison compare_sums(const std::vector<float>& got, const Sums& want, size_t 
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
       [&](size_t i) {
         const double terms = want.terms[i / cols];
-        return dot::bound(roundings(terms), terms, want.absolute[i]);
+        return rounding::worst_case(roundings(terms), terms, want.absolute[i]);
       });
 }
 
