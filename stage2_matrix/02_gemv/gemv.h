@@ -27,9 +27,9 @@ void launch_wave_per_row(float* y, const float* a, const float* x, size_t rows, 
 
 // y = alpha A x + beta y, and y = alpha A^T x + beta y: the routine gemv of BLAS level 2 (Dongarra,
 // Du Croz, Hammarling, Hanson: An extended set of Fortran basic linear algebra subprograms. ACM
-// TOMS 14, 1988). alpha = 0 does not read A and x, and beta = 0 does not read y: what they hold
-// does not matter, not even a NaN. If nothing is summed (no columns; transposed: no rows), y = beta
-// y.
+// TOMS 14, 1988). If alpha is 0, A and x are not read, and if beta is 0, y is not read: what they
+// hold does not matter, not even a NaN. If nothing is summed (no columns; transposed: no rows), the
+// result is beta y.
 struct Product {
   size_t rows, cols;  // of A, any sizes; with no rows (transposed: no columns) nothing is done
   float alpha;
@@ -61,8 +61,7 @@ void launch_thread_per_column(const Product& product, const Workspace& workspace
 void launch_split_columns(const Product& product, const Workspace& workspace,
                           hipStream_t stream = nullptr);
 
-// y = alpha A x + beta y (transposed: y = alpha A^T x + beta y) by the version that suits the
-// shape.
+// y = alpha A x + beta y (transposed: alpha A^T x + beta y) by the version that suits the shape.
 void best(bool transposed, const Product& product, const Workspace& workspace,
           hipStream_t stream = nullptr);
 

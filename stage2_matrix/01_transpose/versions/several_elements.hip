@@ -6,8 +6,8 @@
 namespace transpose {
 
 constexpr unsigned kElements = 16;  // per thread; divides kLargeTile
-constexpr unsigned kElementRows =
-    kLargeTile / kElements;  // of the tile, that a block reads at once
+// Rows of the tile that a block reads at once.
+constexpr unsigned kElementRows = kLargeTile / kElements;
 
 // out[col, row] = a[row, col]    a, out: the piece; kLargeTile x kElementRows threads.
 // Fixes : a thread of swizzled has one load in flight, and then waits for its block.
@@ -20,8 +20,7 @@ static __global__ void __launch_bounds__(kLargeTile* kElementRows)
   __shared__ float tile[kLargeTile][kLargeTile];
   const unsigned first_row = blockIdx.x * kLargeTile, first_col = blockIdx.y * kLargeTile;
   const unsigned x = threadIdx.x;
-  // exercise: kElements loads, then as many stores to the tile; wait; the tile of out (about 15
-  // lines)
+  // exercise: kElements loads, as many stores to the tile; wait; write out (about 15 lines)
   float held[kElements];
   for (unsigned k = 0; k < kElements; ++k) {
     const unsigned row = first_row + threadIdx.y + k * kElementRows, col = first_col + x;
