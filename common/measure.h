@@ -30,7 +30,8 @@ struct Measured {
   std::function<void(hipStream_t)> launch;
   // Copies the result back and compares it. Called after each checked launch.
   std::function<Comparison()> verify;
-  Outputs outputs = {};  // what a launch writes: poisoned before each checked one
+  // {pointer, bytes} of what a launch writes: poisoned before each checked one.
+  std::vector<std::pair<void*, size_t>> outputs = {};
   // Called before each checked launch: puts back what the work reads and overwrites.
   std::function<void()> prepare = {};
   // Compares the result on integers; without it, verify() does.

@@ -315,21 +315,13 @@ TEST_CASE("a graph captures all three streams") {
   const HostGradients want = problem.run(launch_concurrent, 0);
   const auto replay = [](const Gradients& to, const float* grad_y, const float* x, size_t batch,
                          const Layer& layer, float beta, Workspace& workspace, hipStream_t stream) {
-    hipGraph_t graph = nullptr;
-    hipGraphExec_t executable = nullptr;
-    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-    launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, stream);
-    HIP_CHECK(hipStreamEndCapture(stream, &graph));
-    HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-    HIP_CHECK(hipGraphLaunch(executable, stream));
+    const gpu::Graph graph(
+        stream, [&] { launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, stream); });
+    graph.launch(stream);
     HIP_CHECK(hipStreamSynchronize(stream));
-    HIP_CHECK(hipGraphExecDestroy(executable));
-    HIP_CHECK(hipGraphDestroy(graph));
   };
-  hipStream_t stream = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
+  const gpu::Stream stream;
   const HostGradients got = problem.run(replay, 0, stream);
-  HIP_CHECK(hipStreamDestroy(stream));
   REQUIRE((got.w == want.w && got.bias == want.bias && got.x == want.x));
 }
 

@@ -381,22 +381,12 @@ TEST_CASE("forward and backward can be captured in a graph", "[graph]") {
   const Routing in(p, x);
   Guarded<float> d_x(x, 0), d_y(in.y.size(), 0), d_grad_y(in.grad_y, 0), d_grad_x(x.size(), 0);
   Guarded<Index> d_argmax(in.y.size(), 0);
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  forward(d_y.data(), d_argmax.data(), d_x.data(), p, stream);
-  backward(d_grad_x.data(), d_grad_y.data(), d_argmax.data(), p, stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured([&](hipStream_t stream) {
+    forward(d_y.data(), d_argmax.data(), d_x.data(), p, stream);
+    backward(d_grad_x.data(), d_grad_y.data(), d_argmax.data(), p, stream);
+  });
   REQUIRE(same_bits(d_y.to_host(), in.y));
   REQUIRE_OK(against({d_grad_x.to_host(), true}, backward_cpu(in.grad_y, in.argmax, p)));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 // The loss is the sum of grad_y * y. All values are far enough apart that a step takes none past

@@ -647,32 +647,20 @@ TEST_CASE("a graph captures forward and backward") {
   DeviceBuffer<float> d_sum(in.x.size()), d_y(in.x.size()), d_mean(kRows), d_rstd(kRows);
   DeviceBuffer<float> d_grad_x(in.x.size()), d_grad_gain(kCols), d_grad_bias(kCols);
   Workspace workspace(kRows, kCols);
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  const auto launch = [&] {
+  const auto launch = [&](hipStream_t stream) {
     forward_residual(d_sum.data(), d_y.data(), d_mean.data(), d_rstd.data(), d_x.data(),
                      d_residual.data(), d_gain.data(), d_bias.data(), kRows, kCols, kEps, stream);
     backward(d_grad_x.data(), d_grad_gain.data(), d_grad_bias.data(), d_grad_y.data(), d_sum.data(),
              d_gain.data(), d_mean.data(), d_rstd.data(), nullptr, kRows, kCols, workspace, stream);
   };
-  launch();
-  HIP_CHECK(hipStreamSynchronize(stream));
+  launch(nullptr);
+  HIP_CHECK(hipDeviceSynchronize());
   const std::vector<float> y = d_y.to_host(), grad_x = d_grad_x.to_host(),
                            grad_gain = d_grad_gain.to_host();
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  launch();
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
   d_y.poison(), d_grad_x.poison(), d_grad_gain.poison();
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured(launch);
   REQUIRE((same_bits(d_y.to_host(), y) && same_bits(d_grad_x.to_host(), grad_x) &&
            same_bits(d_grad_gain.to_host(), grad_gain)));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 TEST_CASE("no rows write nothing; no columns, a bad eps and a small workspace are refused") {

@@ -512,26 +512,18 @@ TEST_CASE("flash can be captured in a graph: it allocates nothing and waits for 
   Guarded<float> lse(in.p.heads() * in.p.Tq, 0);
   q.fill(in.q), k.fill(in.k), v.fill(in.v), grad_out.fill(in.grad_out);
   Workspace workspace(in.p);
-  hipStream_t stream;
-  hipGraph_t graph;
-  hipGraphExec_t executable;
-  HIP_CHECK(hipStreamCreate(&stream));
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal));
-  forward(out.view(), lse.data(), q.view(), k.view(), v.view(), in.p, stream);
-  backward(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(), lse.data(),
-           q.view(), k.view(), v.view(), in.p, workspace, stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  for (int launch = 0; launch < 2; ++launch) HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured(
+      [&](hipStream_t stream) {
+        forward(out.view(), lse.data(), q.view(), k.view(), v.view(), in.p, stream);
+        backward(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(),
+                 lse.data(), q.view(), k.view(), v.view(), in.p, workspace, stream);
+      },
+      2);
   const Result want = run(kVersions[std::size(kVersions) - 1].launch, in, kHeadsFirst, true);
   REQUIRE(same_bits(out.to_host(), want.out));
   REQUIRE(same_bits(grad_q.to_host(), want.grad_q));
   REQUIRE(same_bits(grad_k.to_host(), want.grad_k));
   REQUIRE(same_bits(grad_v.to_host(), want.grad_v));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 namespace {

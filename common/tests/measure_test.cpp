@@ -2,12 +2,14 @@
 // of rows that fail. The work is filling memory: no kernels are needed.
 #include "common/measure.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/blas.h"
 #include "common/testing.h"
 
 namespace {
@@ -304,6 +306,52 @@ TEST_CASE("measure: what can't be captured is timed without a graph and says so"
   CHECK(note_of([&](hipStream_t stream) {
           HIP_CHECK(hipMemsetAsync(p.data, 7, 4, calls++ % 2 == 0 ? stream : other));
         }) == "noted   not in a graph: it does not use its stream");
+}
+
+TEST_CASE("measure: the library's calls are timed in graphs, too") {
+  if (!blas::available()) return;
+  // 64 x 64 ones: every product is one of 64 ones, every sum 64 of them.
+  constexpr size_t kSide = 64, kSize = kSide * kSide;
+  const std::vector<float> ones(kSize, 1);
+  float *a = nullptr, *c = nullptr;
+  HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&a), kSize * sizeof(float)));
+  HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&c), kSize * sizeof(float)));
+  HIP_CHECK(hipMemcpy(a, ones.data(), kSize * sizeof(float), hipMemcpyHostToDevice));
+  const auto all_are = [&](size_t n, double want) {
+    std::vector<float> got(n);
+    HIP_CHECK(hipMemcpy(got.data(), c, n * sizeof(float), hipMemcpyDeviceToHost));
+    return compare(
+        n, [&](size_t i) { return got[i]; }, [&](size_t) { return want; },
+        [&](size_t) { return 0.0; });
+  };
+  const auto row = [&](size_t n, double want, std::function<void(hipStream_t)> launch) {
+    return Measured{
+        kWork, std::move(launch), [=] { return all_are(n, want); }, {{c, n * sizeof(float)}}};
+  };
+  Reported out;
+  Measurement table(repeat(3), kAlways);
+  table.peer("gemm", row(kSize, 64, [=](hipStream_t stream) {
+               blas::gemm(false, false, kSide, kSide, kSide, 1, a, kSide, a, kSide, 0, c, kSide,
+                          stream);
+             }));
+  table.peer("gemv", row(kSide, 64, [=](hipStream_t stream) {
+               blas::gemv(false, kSide, kSide, 1, a, kSide, a, 0, c, stream);
+             }));
+  table.peer("dot", row(1, 4096, [=](hipStream_t stream) { blas::dot(kSize, a, a, c, stream); }));
+  table.peer("transpose", row(kSize, 1, [=](hipStream_t stream) {
+               blas::transpose(kSide, kSide, a, c, stream);
+             }));
+  for (const Row& measured : table.run(out.report)) {
+    CAPTURE(measured.name);
+    CHECK(measured.check.ok);
+    CHECK(measured.ms > 0);
+    CHECK(measured.note.empty());
+  }
+  // The stream is gone; the default one works.
+  blas::gemv(false, kSide, kSide, 1, a, kSide, a, 0, c);
+  CHECK(all_are(kSide, 64).ok);
+  HIP_CHECK(hipFree(a));
+  HIP_CHECK(hipFree(c));
 }
 
 TEST_CASE("measure: a table can be filled anew") {

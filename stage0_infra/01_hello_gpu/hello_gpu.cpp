@@ -1,10 +1,14 @@
-// Lists the devices that this build can see, then lets blocks, waves and threads introduce
+// Lists the devices that this build can see, then has blocks, waves and threads introduce
 // themselves.
 #include "stage0_infra/01_hello_gpu/hello_gpu.h"
 
 #include <cstdio>
+#include <string>
+#include <vector>
 
-#include "stage0_infra/04_device_matrix/device_matrix.h"
+#include "common/device_buffer.h"
+#include "common/program.h"
+#include "stage0_infra/01_hello_gpu/reference.h"
 
 namespace {
 
@@ -38,7 +42,7 @@ void list_devices(Report& report) {
   }
 }
 
-// What the program did before it gave up: it exits with 3 where there is no device.
+// Says what was looked for. The program then exits with 3.
 void explain_no_device() {
   int count = 0;
   const hipError_t error = hipGetDeviceCount(&count);
@@ -55,7 +59,7 @@ int main(int argc, char** argv) {
                             {{"blocks", 2, 2, 2}, {"threads", 80, 80, 80}},
                             version_infos(hello_gpu::kVersions)};
   const auto body = [](const Options& options, Report& report) {
-    const int max_threads = attribute(hipDeviceAttributeMaxThreadsPerBlock, 0);
+    const int max_threads = gpu::device_attribute(hipDeviceAttributeMaxThreadsPerBlock);
     constexpr size_t kMaxBlocks = 1024, kMostShown = 8;
     if (options.sizes[0] < 1 || options.sizes[0] > kMaxBlocks || options.sizes[1] < 1 ||
         options.sizes[1] > static_cast<size_t>(max_threads))
@@ -66,12 +70,12 @@ int main(int argc, char** argv) {
     list_devices(report);
 
     report.table(std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads");
-    device_matrix::DeviceBuffer<hello_gpu::Greeting> out(size_t{blocks} * threads);
-    const auto wave_size = static_cast<unsigned>(attribute(hipDeviceAttributeWarpSize, 0));
+    gpu::DeviceBuffer<hello_gpu::Greeting> out(size_t{blocks} * threads);
+    const unsigned wave_size = gpu::device_wave_size();
     for (const auto& version : hello_gpu::kVersions) {
       if (!options.wants(version.name)) continue;
       std::vector<hello_gpu::Greeting> greetings;
-      const auto launch = [&] { version.launch(out.data(), blocks, threads); };
+      const auto launch = [&] { version.launch(out.data(), blocks, threads, nullptr); };
       Row row = measure(version.name, version.lesson, version.needs, {0, 0, Work::Limit::none},
                         {{out.data(), out.bytes()}}, options.repeat, launch, [&] {
                           greetings = out.to_host();

@@ -1,32 +1,27 @@
+// Every version writes the records of those who speak, and no others.
 #include "stage0_infra/01_hello_gpu/hello_gpu.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "common/guarded.h"
 #include "common/testing.h"
+#include "stage0_infra/01_hello_gpu/reference.h"
 
 using hello_gpu::Greeting;
 
-namespace {
-
-int attribute(hipDeviceAttribute_t name) {
-  int value = 0;
-  HIP_CHECK(hipDeviceGetAttribute(&value, name, 0));
-  return value;
-}
-
-}  // namespace
-
 TEST_CASE("every version writes exactly the records of those who speak") {
-  const auto wave_size = static_cast<unsigned>(attribute(hipDeviceAttributeWarpSize));
-  const auto most = static_cast<unsigned>(attribute(hipDeviceAttributeMaxThreadsPerBlock));
+  const unsigned wave_size = gpu::device_wave_size();
+  const auto most =
+      static_cast<unsigned>(gpu::device_attribute(hipDeviceAttributeMaxThreadsPerBlock));
   const unsigned shapes[][2] = {{1, 1},  {1, wave_size}, {2, wave_size + 1}, {3, wave_size - 1},
                                 {2, 80}, {1000, 7},      {2, most}};
   for (const auto& version : hello_gpu::kVersions)
     for (const auto& [blocks, threads] : shapes) {
       CAPTURE(version.name, blocks, threads);
       Guarded<Greeting> out(size_t{blocks} * threads, 1);
-      version.launch(out.data(), blocks, threads);
+      version.launch(out.data(), blocks, threads, nullptr);
       HIP_CHECK(hipDeviceSynchronize());
       REQUIRE_OK(hello_gpu::compare_greetings(
           out.to_host(), hello_gpu::greetings_cpu(version.name, blocks, threads, wave_size)));
@@ -34,7 +29,8 @@ TEST_CASE("every version writes exactly the records of those who speak") {
     }
 }
 
-TEST_CASE("a silent block, a wrong lane and a wrong speaker are noticed") {
+TEST_CASE(
+    "the check refuses a silent block, a wrong lane, a wrong speaker and two swapped records") {
   const auto want = hello_gpu::greetings_cpu("waves", 2, 80, 32);
   REQUIRE(hello_gpu::compare_greetings(want, want).ok);
   auto silent = want;
@@ -46,6 +42,11 @@ TEST_CASE("a silent block, a wrong lane and a wrong speaker are noticed") {
   auto wrong_speaker = want;
   wrong_speaker[33] = {0, 33, 1, 1};
   REQUIRE_FALSE(hello_gpu::compare_greetings(wrong_speaker, want).ok);
+  auto swapped = want;
+  std::swap(swapped[0], swapped[80]);
+  REQUIRE_FALSE(hello_gpu::compare_greetings(swapped, want).ok);
+  const std::vector<Greeting> zeros(want.size(), Greeting{0, 0, 0, 0});
+  REQUIRE_FALSE(hello_gpu::compare_greetings(zeros, want).ok);
 }
 
 TEST_CASE("as many speakers as there are blocks, waves and threads") {

@@ -1,11 +1,19 @@
+// The pool alone, on a source that counts; every allocator on the trace of a training run.
 #include "stage0_infra/05_memory_pool/memory_pool.h"
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
+#include "common/device_buffer.h"
 #include "common/testing.h"
+#include "stage0_infra/05_memory_pool/pool.h"
+#include "stage0_infra/05_memory_pool/trace.h"
 
 using memory_pool::Pool;
 using memory_pool::Source;
@@ -194,20 +202,19 @@ TEST_CASE("every allocator keeps the blocks of a training run apart") {
 }
 
 TEST_CASE("an allocator that hands out one block twice is found out") {
-  class Faulty : public memory_pool::RawAllocator {
+  class Faulty : public memory_pool::Allocator {
    public:
-    ~Faulty() override { RawAllocator::free(shared_); }
-    void* allocate(size_t) override { return shared_; }
+    void* allocate(size_t) override { return shared_.data(); }
     void free(void*) override {}
 
    private:
-    void* shared_ = RawAllocator::allocate(size_t{1} << 20);
+    gpu::DeviceBuffer<unsigned char> shared_{size_t{1} << 20};
   } faulty;
   REQUIRE(memory_pool::count_damaged(memory_pool::training_trace(1, 16, 1), faulty) > 0);
 }
 
 TEST_CASE("after one step of training the pool asks the device no more") {
-  memory_pool::PoolAllocator pool;
+  Pool pool;
   const auto trace = memory_pool::training_trace(1, 64, 1);
   std::vector<void*> blocks(trace.blocks);
   memory_pool::replay(trace, pool, blocks);
