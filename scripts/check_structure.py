@@ -62,7 +62,7 @@ UPWARD = {
 # Names that every step may define for itself.
 OWN_IN_EACH_STEP = re.compile("|".join([
     r"launch_\w+|best|workspace_bytes",  # what a contract declares
-    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File",  # what the step is about
+    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File|Workspace",  # what the step is about
     r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
 ]))
