@@ -11,7 +11,7 @@
 // multiplied as float here, 4 elements of K at a time, which is exact as well.
 #pragma once
 
-#include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
+#include "stage2_matrix/04_gemm_mixed/detail/software_unit.h"
 
 #if defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
     defined(__gfx950__)
