@@ -37,7 +37,7 @@ static unsigned choose_slices(size_t blocks, size_t length, size_t shortest, siz
 
 RowPlan plan_rows(const Product& p, bool split) {
   RowPlan plan{1, gpu::device_wave_size(), 1};
-  if (is_aligned(p.a) && is_aligned(p.x) && p.lda % 4 == 0) plan.width = 4;
+  if (is_float4_aligned(p.a) && is_float4_aligned(p.x) && p.lda % 4 == 0) plan.width = 4;
   const size_t values = p.cols / plan.width, loads = loads_in_flight(plan.width, kRowLoads);
   while (plan.team < kBlock && plan.team * loads < values) plan.team *= 2;
   if (split && p.rows > 0) {
@@ -59,7 +59,7 @@ ColumnPlan plan_columns(const Product& p, unsigned width) {
 }
 
 size_t float4_columns(const Product& p) {
-  return is_aligned(p.a) && p.lda % 4 == 0 ? p.cols - p.cols % 4 : 0;
+  return is_float4_aligned(p.a) && p.lda % 4 == 0 ? p.cols - p.cols % 4 : 0;
 }
 
 Product some_columns(Product p, size_t first, size_t count) {

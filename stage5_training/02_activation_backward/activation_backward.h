@@ -289,7 +289,7 @@ inline void launch_fused(float* grad_x, float* grad_bias, const float* grad_y, c
 
 // True where every row of all the arrays begins at a multiple of 16 bytes.
 inline bool rows_are_aligned(size_t cols, std::initializer_list<const float*> arrays) {
-  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_aligned);
+  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_float4_aligned);
 }
 
 template <class Slope>

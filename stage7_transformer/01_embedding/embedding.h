@@ -161,7 +161,7 @@ template <class Value>
 inline constexpr size_t kWidth = sizeof(Value) / sizeof(float);
 
 inline bool rows_are_aligned(size_t cols, std::initializer_list<const float*> arrays) {
-  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_aligned);
+  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_float4_aligned);
 }
 
 // Blocks as wide as a row of `values` Values, or as an equal part of it, so that hardly a thread is

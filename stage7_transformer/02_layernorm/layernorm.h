@@ -605,7 +605,7 @@ inline void launch_row_cached(const Pass& pass, Input input, bool aligned, hipSt
 
 // True where every row of all the matrices begins at a multiple of 16 bytes.
 inline bool rows_are_aligned(size_t cols, std::initializer_list<const float*> arrays) {
-  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_aligned);
+  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_float4_aligned);
 }
 
 inline void check(size_t cols, float eps) {

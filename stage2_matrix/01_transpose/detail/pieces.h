@@ -43,10 +43,14 @@ inline dim3 grid_of_tiles(const Piece& piece, unsigned rows, unsigned cols) {
               static_cast<unsigned>(gpu::ceil_div(piece.cols, cols)));
 }
 
+// Whether a float4 can be read at p.
+inline bool is_float4_aligned(const float* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+}
+
 // Whether every row of both matrices can be read and written in whole float4s.
 inline bool fits_float4(const float* out, const float* a, size_t rows, size_t cols) {
-  const auto aligned = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return aligned(out) && aligned(a) && rows % 4 == 0 && cols % 4 == 0;
+  return is_float4_aligned(out) && is_float4_aligned(a) && rows % 4 == 0 && cols % 4 == 0;
 }
 
 }  // namespace transpose

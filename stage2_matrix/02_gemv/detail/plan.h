@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "common/gpu_runtime.h"
+#include "stage2_matrix/01_transpose/detail/pieces.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 
 namespace gemv {
@@ -31,7 +31,7 @@ Product checked(Product product, bool transposed);
 // As many blocks of kBlock threads as are needed, or as one launch may have.
 unsigned grid_size(size_t blocks);
 
-inline bool is_aligned(const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+using transpose::is_float4_aligned;
 
 // ---- Rows -------------------------------------------------------------------------------------
 
