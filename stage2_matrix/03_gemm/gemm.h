@@ -5,8 +5,9 @@
 //
 // Every version multiplies contiguous row-major matrices. `vectorized` and all after it also take a
 // Product: C = alpha op(A) op(B) + beta C, where op transposes or does nothing, with the distance
-// between rows (the leading dimension) and a batch. Any sizes, also 0; any alignment to 4 bytes. C
-// must not overlap A or B. Every launcher throws what check() throws, and queues work on `stream`.
+// between rows (the leading dimension) and a batch. Any sizes, also 0 (the versions before have at
+// most 65535 tiles in a column of C, naive in a row); any alignment to 4 bytes. C must not overlap
+// A or B. Every launcher throws what check() throws, and queues its work on `stream`.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,8 @@ Product contiguous(float* c, const float* a, const float* b, size_t M, size_t N,
 void check(const Product& p);
 
 // The grid of a version on contiguous matrices: blocks for `x` elements along x, `tile_x` for each
-// block, and the same along y. Throws std::invalid_argument where a grid can't have that many.
+// block, and the same along y. Throws std::invalid_argument beyond 2^31 - 1 blocks along x or 65535
+// along y, the most that a grid can have.
 dim3 tile_grid(size_t x, size_t tile_x, size_t y, size_t tile_y);
 
 // ---- The versions -----------------------------------------------------------------------------
@@ -77,6 +79,7 @@ void best(Layout layout, size_t M, size_t N, size_t K, float alpha, const float*
           const float* b, size_t ldb, float beta, float* c, size_t ldc,
           hipStream_t stream = nullptr);
 
+// How a version is launched: on contiguous matrices, or on every Product.
 struct Launch {
   using Contiguous = void (*)(float* c, const float* a, const float* b, size_t M, size_t N,
                               size_t K, hipStream_t stream);
@@ -85,9 +88,10 @@ struct Launch {
   constexpr Launch(Contiguous launch) : contiguous(launch) {}
   constexpr Launch(General launch) : general(launch) {}
 
-  Contiguous contiguous = nullptr;  // one of the two is null: a version that takes every Product
-  General general = nullptr;        // needs no launcher of its own for contiguous matrices
+  Contiguous contiguous = nullptr;  // one of the two, the other is null
+  General general = nullptr;
 
+  // C = A B on contiguous matrices, whichever it has.
   void operator()(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
                   hipStream_t stream = nullptr) const;
 };

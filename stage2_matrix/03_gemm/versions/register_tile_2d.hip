@@ -20,8 +20,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(kTileM / kThreadM * (kTileN / kThreadN)
   constexpr int kAcross = kTileN / kThreadN, kThreads = kTileM / kThreadM * kAcross;
   // tile_a is stored transposed, so that a thread's rows are neighbours. The padding puts what a
   // wave stores at once into different banks.
-  constexpr int kPad = 4;
-  __shared__ float tile_a[kTileK][kTileM + kPad], tile_b[kTileK][kTileN];
+  constexpr int kPadding = 4;
+  __shared__ float tile_a[kTileK][kTileM + kPadding], tile_b[kTileK][kTileN];
   const size_t row0 = size_t{blockIdx.y} * kTileM, col0 = size_t{blockIdx.x} * kTileN;
   const int thread = static_cast<int>(threadIdx.x);
   const int row = thread / kAcross * kThreadM, col = thread % kAcross;
