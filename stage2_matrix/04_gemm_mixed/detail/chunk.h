@@ -14,7 +14,7 @@ template <class T>
 inline constexpr int kPerChunk = static_cast<int>(16 / sizeof(T));
 
 // Whether every row begins at a multiple of 16 bytes, and the first one at a multiple of `first`.
-inline bool rows_are_aligned(const void* matrix, size_t row_bytes, size_t first = 16) {
+inline bool chunks_are_aligned(const void* matrix, size_t row_bytes, size_t first = 16) {
   return reinterpret_cast<std::uintptr_t>(matrix) % first == 0 && row_bytes % 16 == 0;
 }
 

@@ -152,7 +152,7 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream) {
   if (M == 0 || N == 0) return;
-  const bool aligned = rows_are_aligned(a, K * sizeof(T)) && rows_are_aligned(b, N * sizeof(T));
+  const bool aligned = chunks_are_aligned(a, K * sizeof(T)) && chunks_are_aligned(b, N * sizeof(T));
   const TileName tile = !aligned                     ? TileName::Small
                         : suits<T, LargeTile>(M, N)  ? TileName::Large
                         : suits<T, MediumTile>(M, N) ? TileName::Medium

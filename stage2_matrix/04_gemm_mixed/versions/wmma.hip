@@ -60,8 +60,8 @@ void launch_wmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
   LAUNCH_ON(
       stream, (gemm_wmma<T>), static_cast<unsigned>(gpu::ceil_div(tiles, kWaveTiles)),
       kWaveTilesBlock, 0, c, a, b, M, N, K,
-      rows_are_aligned(a, K * sizeof(T), kFirst) && rows_are_aligned(b, N * sizeof(T), kFirst),
-      rows_are_aligned(c, N * sizeof(float), kFirst));
+      chunks_are_aligned(a, K * sizeof(T), kFirst) && chunks_are_aligned(b, N * sizeof(T), kFirst),
+      chunks_are_aligned(c, N * sizeof(float), kFirst));
 }
 
 template void launch_wmma(float*, const gpu::half*, const gpu::half*, size_t, size_t, size_t,

@@ -92,8 +92,8 @@ void launch_wmma_tiled(float* c, const T* a, const T* b, size_t M, size_t N, siz
   const size_t blocks = gpu::ceil_div(M, kBlockRows) * gpu::ceil_div(N, kBlockColumns);
   LAUNCH_ON(stream, (gemm_wmma_tiled<T>), static_cast<unsigned>(blocks),
             kWaves * gpu::device_wave_size(), 0, c, a, b, M, N, K,
-            rows_are_aligned(a, K * sizeof(T)) && rows_are_aligned(b, N * sizeof(T)),
-            rows_are_aligned(c, N * sizeof(float), 32));
+            chunks_are_aligned(a, K * sizeof(T)) && chunks_are_aligned(b, N * sizeof(T)),
+            chunks_are_aligned(c, N * sizeof(float), 32));
 }
 
 template void launch_wmma_tiled(float*, const gpu::half*, const gpu::half*, size_t, size_t, size_t,
