@@ -14,10 +14,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import check, exercises, process, races, results, sanitizer, steps, terminal
+from . import check, exercises, fingerprints, process, races, results, sanitizer, steps, terminal
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
+from .fingerprints import Signatures
 from .terminal import say
 from .workspace import Progress, Workspace
 
@@ -102,7 +103,7 @@ def line_of(path: Path, exercise: Exercise) -> int:
 # ---- check -------------------------------------------------------------------------------------
 
 
-def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: dict,
+def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: Signatures,
                solution: bool = False) -> int:
     """Build, correctness, safety and speed of the learner's headers. `builds` begins with that of
     the CPU backend; a second one is a GPU's. With `solution` it checks the repository's own."""
@@ -158,7 +159,7 @@ def _run_exercises(course: Course, compiled: check.Compiled, named: dict[str, st
 
 
 def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[str, str],
-           named: dict[str, str], signatures: dict) -> bool:
+           named: dict[str, str], signatures: Signatures) -> bool:
     """Build, correctness and safety on the CPU backend: whether all is well."""
     step = course.step
     begun = time.monotonic()
@@ -186,8 +187,8 @@ def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[s
     for exercise in judged:
         runs = found[exercise.versions]
         if not all(run.ok for run in runs):
-            known = signatures.get(step.number, {}).get(exercise.name, {})
-            named_as[exercise.name] = check.recognise(runs, known)
+            named_as[exercise.name] = fingerprints.recognise(
+                runs, signatures.known(course, exercise))
 
     def look_for_races() -> list[str]:
         for exercise in judged:

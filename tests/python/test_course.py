@@ -406,6 +406,49 @@ def test_an_interrupted_set_up_is_taken_up_again(machine: Machine, tmp_path: Pat
     assert not environment.has("requirements", ["numpy>=2"])  # changed requirements count
 
 
+# ---- Bench and profile, as a whole -------------------------------------------------------------
+
+
+def with_a_gpu(machine: Machine) -> None:
+    machine.fake("nvidia-smi", 'echo "GPU 0: Example GPU (UUID: GPU-1)"')
+    machine.fake("nvcc", "")
+    # The program of these commands takes --json at any place.
+    machine.fake("program", 'case "$1" in --list) echo "naive  one thread per element"; exit 0 ;; esac\n'
+                 'while [ $# -gt 0 ]; do [ "$1" = --json ] && cp "$FAKES/report.json" "$2"; shift; done\n'
+                 "exit 0")
+
+
+@pytest.mark.parametrize("more", [(), ("--no-setup",)], ids=["set up", "as it is"])
+def test_bench_sets_up_builds_and_measures(machine: Machine, more):
+    with_a_gpu(machine)
+    if not more:
+        machine.installed()
+    done = machine.course("bench", "1.1", "--peers", "none", "--rounds", "1", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "" and "vectorised" in done.stdout
+    calls = "\n".join(machine.calls())
+    assert "cmake --preset cuda" in calls and "--target vector_add" in calls
+    assert ("apt-get" in calls) == (not more)
+    written = json.loads((machine.root / "build" / "cuda" / "bench" / "bench.json").read_text())
+    assert [report["program"] for report in written["reports"]] == ["vector_add"]
+
+
+@pytest.mark.parametrize("more", [(), ("--no-setup",)], ids=["set up", "as it is"])
+def test_profile_sets_up_builds_and_asks_the_profiler(machine: Machine, more):
+    with_a_gpu(machine)
+    machine.fake("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1")
+    done = machine.course("profile", "1.1", "--version", "naive", *more)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2, 3), done.stderr
+    calls = machine.calls()
+    assert any(call.startswith("cmake --build") for call in calls), done.stdout + done.stderr
+    assert any(call.startswith("ncu ") for call in calls), done.stdout + done.stderr
+
+
+def test_profile_without_a_profiler_is_one_line(machine: Machine):
+    done = machine.course("profile", "1.1", "--version", "naive")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
 # ---- Ctrl-C ------------------------------------------------------------------------------------
 
 

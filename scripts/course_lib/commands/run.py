@@ -1,0 +1,145 @@
+"""`course run`: builds and runs steps, then prints one table of what they reached."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import time
+from pathlib import Path
+
+from .. import learn, process, results, steps, terminal
+from ..build import Build
+from ..errors import FAILED, MISSING, OK, USAGE, CourseError
+from ..terminal import say
+from ..workspace import Progress, Workspace
+from .setting_up import ROOT, add_steps, chosen_steps, set_up
+
+HELP = "build and run steps, print the table of results"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_steps(parser)
+    parser.add_argument("--quick", action="store_true", help="small sizes: checks, no fair times")
+    parser.add_argument("--mine", action="store_true",
+                        help="with your own files of workspace/ that have passed their checks")
+    parser.add_argument("--json-dir", metavar="DIR", type=Path,
+                        help="also keep every program's results as DIR/<program>.json")
+
+
+def command(options: argparse.Namespace) -> int:
+    """Builds and runs the chosen steps, each to the end whatever the ones before it did."""
+    chosen = chosen_steps(options.steps)
+    if options.json_dir:
+        if options.quick:
+            raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
+        _require_folder(options.json_dir)
+    build, hardware, _ = set_up(options.backend, options.no_setup)
+    if options.mine:
+        build, mine = _with_own_headers(build)
+        build.configure(hardware, None, [f"-DCOURSE_WORKSPACE={mine}"])
+    else:
+        build.configure(hardware)
+    build.build([step.name for step in chosen])
+    if options.mine:
+        _say_whose(chosen, build, mine)
+    start = time.monotonic()
+    outcomes = [run_step(step, build, options) for step in chosen]
+    say()
+    header, *lines = results.summary_table(outcomes, terminal.width())
+    say(header, "bold")
+    for outcome, line in zip(outcomes, lines):
+        say(line, {0: "", MISSING: "yellow"}.get(outcome.code, "red"))
+    say(f"steps: {len(outcomes)}   time: {time.monotonic() - start:.1f} s")
+    codes = {outcome.code for outcome in outcomes}
+    if codes <= {OK}:
+        return OK
+    return MISSING if codes <= {OK, MISSING} else FAILED
+
+
+def _with_own_headers(build: Build) -> tuple[Build, Path]:
+    """A build tree of its own, and the folder with the learner's headers that comes before the
+    repository in it. Only a header that has passed its check as it stands is taken."""
+    workspace = Workspace(ROOT)
+    progress = Progress(workspace)
+    folder = build.folder.parent / f"{build.backend}-mine"
+    include = folder.parent / "mine"
+    wanted = {}
+    for course in learn.all_courses(ROOT):
+        for name in course.files:
+            path = workspace.file(course.step, name)
+            if not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8")
+            if progress.is_passed_text(course.step, name, text):
+                wanted[include / path.relative_to(workspace.folder)] = text
+            else:
+                say(f"  not used: {learn.shown(path)}, which has not passed "
+                    f"`scripts/course check {course.step.number}`", "yellow")
+    if not wanted:
+        raise CourseError("no header in workspace/ has passed its check: nothing of yours to run",
+                          USAGE)
+    for path in include.rglob("*.h") if include.is_dir() else ():
+        if path not in wanted:
+            path.unlink()
+    for path, text in wanted.items():  # left alone where it is the same: nothing is built anew
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return Build(build.root, folder, build.backend, build.environment), include
+
+
+def _say_whose(chosen: list[steps.Step], build: Build, include: Path) -> None:
+    """Which of the learner's headers each program was built from, as the compiler has noted."""
+    own = sorted(include.rglob("*.h"))
+    for step in chosen:
+        object_file = f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/"
+        answer = process.output(["ninja", "-C", str(build.folder), "-t", "deps",
+                                 f"{object_file}{step.name}.hip.o"]) or ""
+        used = [path for path in own if str(path) in answer]
+        names = ", ".join(f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in used)
+        say(f"{step.number} {step.name} runs " + (f"with your {names}" if used
+                                                  else "with nothing of yours: it includes none of it"),
+            "green" if used else "yellow")
+
+
+def _require_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CourseError(f"cannot make {folder}: {error.strerror}", USAGE) from None
+
+
+def run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> results.Outcome:
+    written = results_of(step, build.folder)
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.unlink(missing_ok=True)  # a program that fails must not leave an older success
+    command = [str(build.program(step)), "--json", str(written)]
+    if options.quick:
+        command.append("--quick")
+    say()
+    say(f"$ {process.shown(_from_here(command))}", "cyan")
+    code = process.stream(command)
+    report = None
+    if written.is_file():
+        try:
+            report = results.load(written)
+        except ValueError as error:
+            terminal.warn(str(error))
+            code = code or FAILED
+    if options.json_dir and report and code == OK:
+        kept = options.json_dir / written.name
+        temporary = kept.with_suffix(".new")
+        shutil.copyfile(written, temporary)
+        os.replace(temporary, kept)
+    return results.Outcome(step.number, step.name, code, report)
+
+
+def results_of(step: steps.Step, folder: Path) -> Path:
+    """Where `run` and `plot` have a program write its results."""
+    return folder / "results" / f"{step.name}.json"
+
+
+def _from_here(command: list[str]) -> list[str]:
+    """The command with the shorter of absolute and relative paths, as the learner may repeat it."""
+    return [min(word, os.path.relpath(word), key=len) if "/" in word else word for word in command]
