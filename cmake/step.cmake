@@ -1,24 +1,59 @@
 # add_step() and what it is made of. Kernel sources end in .hip on every backend; the language that
 # compiles them is set here.
 
-# An executable of one .hip file, built into build/<backend>/<folder>/.
-function(add_gpu_executable name source folder)
-  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
-  add_executable(${name} "${source}")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
-  get_property(instances GLOBAL PROPERTY COURSE_INSTANCES)
-  target_link_libraries(${name} PRIVATE ${instances} gpu course_warnings)
+# Kernel sources: the language that compiles them is set here. All other sources are plain C++.
+function(set_kernel_language)
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
 endfunction()
 
-# What a step's header declares `extern template`, compiled once: a library that this step and all
-# later ones link. Every other file that includes the header is spared its kernels, of which nvcc and
-# clang compile all that are named, needed or not.
-function(add_instances name source)
-  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
-  add_library(${name} STATIC "${source}")
-  get_property(earlier GLOBAL PROPERTY COURSE_INSTANCES)
+# An executable, built into build/<backend>/<folder>/: of one .hip file, or of plain C++ that links the
+# libraries of the steps so far.
+function(add_gpu_executable name sources folder)
+  set(kernels ${sources})
+  list(FILTER kernels INCLUDE REGEX "\\.hip$")
+  if(kernels)
+    set_kernel_language(${kernels})
+  endif()
+  add_executable(${name} ${sources})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
+  get_property(libraries GLOBAL PROPERTY COURSE_STEP_LIBRARIES)
+  target_link_libraries(${name} PRIVATE ${libraries} gpu course_warnings)
+endfunction()
+
+# A library of kernels and plain C++ that this step and all later ones link: every version of a step is
+# compiled once. In the old form of a step it holds what a header declares `extern template`.
+function(add_step_library name)
+  set(kernels ${ARGN})
+  list(FILTER kernels INCLUDE REGEX "\\.hip$")
+  set_kernel_language(${kernels})
+  add_library(${name} STATIC ${ARGN})
+  get_property(earlier GLOBAL PROPERTY COURSE_STEP_LIBRARIES)
   target_link_libraries(${name} PRIVATE ${earlier} gpu course_warnings)
-  set_property(GLOBAL PROPERTY COURSE_INSTANCES ${name} ${earlier})
+  set_property(GLOBAL PROPERTY COURSE_STEP_LIBRARIES ${name} ${earlier})
+endfunction()
+
+# The versions of a step as they are compiled: a learner's own file in place of the repository's where
+# COURSE_WORKSPACE has one; with COURSE_JOIN_VERSIONS all of them in one file, since nvcc and hipcc take
+# longer to read their headers than to compile a version.
+function(step_versions result path)
+  file(GLOB versions CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/${path}"
+    "${CMAKE_SOURCE_DIR}/${path}/versions/*.hip")
+  set(sources "")
+  foreach(version IN LISTS versions)
+    if(COURSE_WORKSPACE AND EXISTS "${COURSE_WORKSPACE}/${path}/${version}")
+      list(APPEND sources "${COURSE_WORKSPACE}/${path}/${version}")
+    else()
+      list(APPEND sources "${CMAKE_SOURCE_DIR}/${path}/${version}")
+    endif()
+  endforeach()
+  if(COURSE_JOIN_VERSIONS AND sources)
+    list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE includes)
+    string(JOIN "" text ${includes})
+    string(MAKE_C_IDENTIFIER "${path}" name)
+    set(sources "${CMAKE_BINARY_DIR}/joined/${name}.hip")
+    file(CONFIGURE OUTPUT "${sources}" CONTENT "${text}" @ONLY)
+  endif()
+  set(${result} "${sources}" PARENT_SCOPE)
 endfunction()
 
 # Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
@@ -53,13 +88,15 @@ function(add_gpu_test name label)
   endforeach()
 endfunction()
 
-# A Catch2 program of one .hip file, and its ctest entries. Without NumPy the cases tagged [numpy]
+# A Catch2 program, and its ctest entries. Its first source holds the test cases; a .hip file beside it
+# the kernels that only the test has. Without NumPy the cases tagged [numpy]
 # are left out. To ThreadSanitizer every GPU thread is a thread, which takes it about 10 ms a block: of
 # the steps only those cases are run there that launch every version at a small size, which are again
 # the ones tagged [numpy]. AddressSanitizer is spared the rest of the longest tests, too, which take
 # it minutes. The target `course_tests` builds what ctest runs of these, and no program.
-function(add_gpu_catch_test name source folder label)
-  add_gpu_executable(${name} "${source}" "${folder}")
+function(add_gpu_catch_test name sources folder label)
+  list(GET sources 0 source)
+  add_gpu_executable(${name} "${sources}" "${folder}")
   target_link_libraries(${name} PRIVATE course_testing)
   set(cases "")
   if(NOT COURSE_HAVE_REFERENCES)
@@ -83,13 +120,22 @@ function(add_gpu_catch_test name source folder label)
   add_dependencies(course_tests ${name})
 endfunction()
 
-# Each header must compile alone, so that a learner can include it without knowing what it needs. The
-# target `headers` is part of the plain CPU build; elsewhere it is built when asked for, being slow.
+# Each header must compile alone, so that a learner can include it without knowing what it needs: as
+# plain C++ where it has no kernels. The target `headers` is part of the plain CPU build; elsewhere it is
+# built when asked for, being slow.
 function(add_header_check header)
   string(MAKE_C_IDENTIFIER "${header}" name)
-  set(source "${CMAKE_BINARY_DIR}/headers/${name}.hip")
+  file(STRINGS "${CMAKE_SOURCE_DIR}/${header}" kernel_words REGEX "common/gpu\\.h\"|__global__|__device__ inline")
+  file(STRINGS "${CMAKE_SOURCE_DIR}/${header}" kernel_headers REGEX "#include \"stage.*\"")
+  set(suffix cpp)
+  if(kernel_words OR kernel_headers)
+    set(suffix hip)
+  endif()
+  set(source "${CMAKE_BINARY_DIR}/headers/${name}.${suffix}")
   file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"@header@\"\n" @ONLY)
-  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
+  if(suffix STREQUAL hip)
+    set_kernel_language("${source}")
+  endif()
   if(NOT TARGET headers)
     add_library(headers OBJECT)
     if(COURSE_SANITIZE OR NOT COURSE_BACKEND STREQUAL cpu)
@@ -100,9 +146,10 @@ function(add_header_check header)
   target_sources(headers PRIVATE "${source}")
 endfunction()
 
-# A step of the course: add_step(stage1_vector/01_vector_add) builds the program `vector_add` and the
-# tests `vector_add_test`, registers both with ctest under the label `stage1`, and has the step's
-# headers compiled alone; each *_instances.hip becomes a library.
+# A step of the course: add_step(stage1_vector/01_vector_add) builds the library `step_vector_add` of the
+# step's versions and of its plain C++, the program `vector_add` and the test `vector_add_test`, registers
+# both with ctest under the label `stage1`, and has the step's headers compiled alone. A step without
+# versions/ is in the old form: its kernels are in a header, and each *_instances.hip becomes a library.
 function(add_step path)
   string(REGEX MATCH "^((stage[0-9]+)_[a-z0-9_]+)/[0-9][0-9]_([a-z0-9_]+)$" matched "${path}")
   if(NOT matched)
@@ -113,17 +160,28 @@ function(add_step path)
   set(name ${CMAKE_MATCH_3})
   set(folder "${CMAKE_SOURCE_DIR}/${path}")
 
-  file(GLOB instances CONFIGURE_DEPENDS "${folder}/*_instances.hip")
-  foreach(source IN LISTS instances)
-    get_filename_component(library "${source}" NAME_WE)
-    add_instances(${library} "${source}")
-  endforeach()
-  add_gpu_executable(${name} "${folder}/${name}.hip" ${stage})
+  step_versions(versions ${path})
+  if(versions)
+    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
+    list(REMOVE_ITEM parts "${folder}/${name}.cpp" "${folder}/${name}_test.cpp")
+    add_step_library(step_${name} ${versions} ${parts})
+    set(program "${folder}/${name}.cpp")
+    file(GLOB test CONFIGURE_DEPENDS "${folder}/${name}_test.cpp" "${folder}/${name}_test.hip")
+  else()
+    file(GLOB instances CONFIGURE_DEPENDS "${folder}/*_instances.hip")
+    foreach(source IN LISTS instances)
+      get_filename_component(library "${source}" NAME_WE)
+      add_step_library(${library} "${source}")
+    endforeach()
+    set(program "${folder}/${name}.hip")
+    set(test "${folder}/${name}_test.hip")
+  endif()
+  add_gpu_executable(${name} "${program}" ${stage})
   if(NOT COURSE_SANITIZE STREQUAL thread)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)
   endif()
-  add_gpu_catch_test(${name}_test "${folder}/${name}_test.hip" ${stage} ${label})
-  file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h")
+  add_gpu_catch_test(${name}_test "${test}" ${stage} ${label})
+  file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h" "${folder}/detail/*.h")
   foreach(header IN LISTS headers)
     add_header_check(${header})
   endforeach()

@@ -130,6 +130,18 @@ endif()
 # ---- What code with kernels links -------------------------------------------------------------------
 
 add_library(gpu INTERFACE)
+string(TOUPPER ${COURSE_BACKEND} backend)
+target_compile_definitions(gpu INTERFACE GPU_BACKEND_${backend}=1)
+# Plain C++ includes the runtime's headers too; nvcc and clang find them by themselves.
+if(COURSE_BACKEND STREQUAL cuda)
+  find_package(CUDAToolkit REQUIRED)
+  target_include_directories(gpu SYSTEM INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:${CUDAToolkit_INCLUDE_DIRS}>)
+  target_link_libraries(gpu INTERFACE CUDA::cudart_static)
+elseif(COURSE_BACKEND STREQUAL hip)
+  target_include_directories(gpu SYSTEM INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:${hip_root}/include>)
+endif()
 # The learner's headers, where there are some, are found before the repository's.
 target_include_directories(gpu INTERFACE ${COURSE_WORKSPACE} "${root}")
 target_link_libraries(gpu INTERFACE course_common course_sanitize)
@@ -142,6 +154,10 @@ endif()
 if(TARGET gpu_cpu)
   target_link_libraries(gpu INTERFACE gpu_cpu)
 endif()
+
+# ---- Kernels of common/: every program's random numbers ---------------------------------------------------
+
+add_step_library(course_kernels "${root}/common/random.hip")
 
 # ---- The test runner ------------------------------------------------------------------------------------
 

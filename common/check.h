@@ -1,6 +1,6 @@
 // Checking calls: HIP_CHECK(expr) throws gpu::Error naming expression, file:line, error name and
-// text. Checking results is compare()'s work, in common/compare.h. Included by common/gpu.h, which
-// declares what is used here.
+// text. Checking results is compare()'s work, in common/compare.h. Included by
+// common/gpu_runtime.h, which declares what is used here.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// One HIP source, three backends. This file is the only one that knows where a kernel runs.
+// One HIP source, three backends: what kernels need. This file and common/gpu_runtime.h are the
+// only ones that know where a kernel runs.
 //
 //   hipcc  AMD GPU     <hip/hip_runtime.h> as it is
 //   nvcc   NVIDIA GPU  common/cuda/hip_to_cuda.h maps each hipName in use to its cudaName
@@ -11,38 +12,23 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__HIPCC__) || defined(__HIP__)
-#include <hip/hip_runtime.h>
-// hip_runtime.h first: the half and cooperative-group headers need it.
+#include "common/gpu_runtime.h"
+
+#if defined(GPU_BACKEND_HIP)
+// After hip_runtime.h, which these need.
 #include <hip/hip_cooperative_groups.h>
 #include <hip/hip_fp16.h>
-#define GPU_BACKEND_HIP 1
-#elif defined(__CUDACC__)
-#include "common/cuda/hip_to_cuda.h"
-#define GPU_BACKEND_CUDA 1
+#elif defined(GPU_BACKEND_CUDA)
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #else
 #include "common/cpu/hip_cpu.h"
-#define GPU_BACKEND_CPU 1
 #endif
-
-#include "common/check.h"
 
 namespace gpu {
 
-#if defined(GPU_BACKEND_HIP)
-inline constexpr const char* kBackend = "hip";
-#elif defined(GPU_BACKEND_CUDA)
-inline constexpr const char* kBackend = "cuda";
-#else
-inline constexpr const char* kBackend = "cpu";
-#endif
-
 // ---- Grids ------------------------------------------------------------------------------------
-
-// How many blocks of `size` cover `n` things. Usable in kernels and on the host.
-__host__ __device__ constexpr size_t ceil_div(size_t n, size_t size) {
-  return n / size + (n % size != 0);
-}
 
 // LAUNCH((kernel<float, 4>), grid, block, dynamic_shared_bytes, arguments...) launches on the
 // default stream and checks that the launch was accepted; LAUNCH_ON takes the stream first.
@@ -116,25 +102,6 @@ __device__ inline void grid_sync() {
 #define GPU_UNROLL_INNER GPU_UNROLL
 #endif
 
-// ---- The current device -----------------------------------------------------------------------
-
-inline int device_attribute(hipDeviceAttribute_t attribute) {
-  int device = 0, value = 0;
-  HIP_CHECK(hipGetDevice(&device));
-  HIP_CHECK(hipDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-
-// How many multiprocessors (AMD: compute units) share the blocks of a grid.
-inline unsigned multiprocessors() {
-  return static_cast<unsigned>(device_attribute(hipDeviceAttributeMultiprocessorCount));
-}
-
-// The size of a wave, for the host; kernels ask wave_size().
-inline unsigned device_wave_size() {
-  return static_cast<unsigned>(device_attribute(hipDeviceAttributeWarpSize));
-}
-
 // ---- Shared memory ----------------------------------------------------------------------------
 
 // Inside a kernel: DYNAMIC_SHARED(float, tile) declares `float* tile`, as long as the launch's
@@ -146,15 +113,6 @@ inline unsigned device_wave_size() {
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]; \
   type* name = reinterpret_cast<type*>(gpu_dynamic_shared)
 #endif
-
-// The most shared memory, static and dynamic together, that a block of the current device can have.
-inline size_t max_shared_bytes() {
-#if defined(GPU_BACKEND_CUDA)
-  return static_cast<size_t>(device_attribute(hipDeviceAttributeSharedMemPerBlockOptin));
-#else
-  return static_cast<size_t>(device_attribute(hipDeviceAttributeMaxSharedMemoryPerBlock));
-#endif
-}
 
 // Call once before launching `kernel` with more than 48 KiB of dynamic shared memory: NVIDIA wants
 // to be asked; AMD has 64 KiB, asked or not.

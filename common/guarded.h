@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 
 //   | guard ... | offset | n elements | guard ... |      the first guard begins 256 bytes aligned
 template <class T>

@@ -7,24 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 #include "common/options.h"
 #include "common/report.h"
 #include "common/timer.h"
 #include "common/training.h"
-
-// What a version needs beyond the portable subset. On other hardware its row says so.
-enum class Needs { Any, Sm80, Sm90, Cdna };
-
-// One version of a step. Every step has ONE list of them, kVersions, which the program, the test
-// and the course all walk.
-template <class Launch>
-struct Version {
-  const char* name;
-  Launch launch;
-  const char* lesson;
-  Needs needs = Needs::Any;
-};
+#include "common/version.h"
 
 // Exit codes of every program.
 enum ExitCode {

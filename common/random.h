@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 
 namespace random_numbers {
 
@@ -45,6 +45,13 @@ __host__ __device__ inline std::uint32_t word(std::uint64_t seed, std::uint32_t 
 __host__ __device__ inline float uniform(std::uint64_t seed, std::uint32_t stream,
                                          std::uint64_t i) {
   return static_cast<float>(word(seed, stream, i) >> 8) * (1.0f / 8388608.0f) - 1.0f;
+}
+
+// Number i of sequence `stream`, an integer in [-3, 3]: sums of products of such numbers are exact
+// in float in every order while they stay below 2^24.
+__host__ __device__ inline float integer(std::uint64_t seed, std::uint32_t stream,
+                                         std::uint64_t i) {
+  return static_cast<float>(static_cast<int>(word(seed, stream, i) % 7u) - 3);
 }
 
 // Number i of sequence `stream`, nearly normal with mean 0 and variance 1: the sum of four uniform
@@ -115,20 +122,12 @@ __host__ __device__ inline std::uint64_t permute(std::uint64_t i, std::uint64_t 
   return Permutation(n, seed, stream)(i);
 }
 
-static __global__ void fill_uniform(float* out, size_t n, std::uint64_t seed,
-                                    std::uint32_t stream) {
-  const size_t stride = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride)
-    out[i] = uniform(seed, stream, i);
-}
-
 // Fills out[0, n) on the device with uniform(seed, stream, i).
-inline void launch_fill_uniform(float* out, size_t n, std::uint64_t seed, std::uint32_t stream) {
-  constexpr size_t kBlock = 256, kMaxBlocks = 4096;
-  if (n == 0) return;
-  const size_t blocks = gpu::ceil_div(n, kBlock);
-  LAUNCH(fill_uniform, static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
-         static_cast<unsigned>(kBlock), 0, out, n, seed, stream);
-}
+void launch_fill_uniform(float* out, size_t n, std::uint64_t seed, std::uint32_t stream,
+                         hipStream_t queue = nullptr);
+
+// Fills out[0, n) on the device with integer(seed, stream, i).
+void launch_fill_integers(float* out, size_t n, std::uint64_t seed, std::uint32_t stream,
+                          hipStream_t queue = nullptr);
 
 }  // namespace random_numbers

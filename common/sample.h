@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/compare.h"
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 #include "common/random.h"
 
 struct Sample {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/gpu.h"
+#include "common/gpu_runtime.h"
 
 // Milliseconds per run: the median, and the 10th and 90th percentile as its spread.
 struct Timing {

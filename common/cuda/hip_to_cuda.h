@@ -15,9 +15,6 @@
 
 #define CUDA_NO_HALF  // __half is enough: no type named half in every program's global namespace
 
-#include <cooperative_groups.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 // ---- Errors -----------------------------------------------------------------------------------

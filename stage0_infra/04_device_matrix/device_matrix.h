@@ -16,134 +16,20 @@
 #include <utility>
 #include <vector>
 
-#include "common/gpu.h"
-#include "common/program.h"
+#include "common/device_buffer.h"
+#include "common/version.h"
 
 namespace device_matrix {
 
-// Owns `size` elements of device memory. Errors: gpu::Error with hipErrorOutOfMemory where the
-// device has no such block, std::out_of_range where more is copied in than fits.
+// Sets all of out (rows, cols), row-major, to value. T is float, double, int or unsigned.
 template <class T>
-class DeviceBuffer {
-  // Elements are copied byte by byte. (HIP's vector types are not trivially copyable to the
-  // letter.)
-  static_assert(std::is_trivially_destructible_v<T>, "device memory holds plain data");
-  static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no array to copy from");
-
- public:
-  DeviceBuffer() = default;
-
-  // Uninitialised memory (the CPU backend fills it with NaN). Size 0 allocates nothing.
-  explicit DeviceBuffer(size_t size) : size_(size) {
-    // A product that wraps around would allocate a small block under a large size.
-    if (size > std::numeric_limits<size_t>::max() / sizeof(T)) HIP_CHECK(hipErrorOutOfMemory);
-    if (size != 0) HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&data_), bytes()));
-  }
-
-  explicit DeviceBuffer(const std::vector<T>& host) : DeviceBuffer(host.size()) {
-    to_device(host.data(), host.size());
-  }
-
-  // Waits until the device has finished, so no queued kernel loses its memory. A destructor must
-  // not throw; this call fails only after a fault that an earlier call has reported.
-  ~DeviceBuffer() {
-    if (data_ != nullptr) static_cast<void>(hipFree(data_));
-  }
-
-  // Two owners would free the memory twice: it can be moved, never copied.
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
-    DeviceBuffer(std::move(other)).swap(*this);  // the temporary frees what this object had
-    return *this;
-  }
-
-  void swap(DeviceBuffer& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-  }
-
-  // A device address: kernels may follow it, host code must not. nullptr if the size is 0.
-  T* data() { return data_; }
-  const T* data() const { return data_; }
-  size_t size() const { return size_; }
-  size_t bytes() const { return size_ * sizeof(T); }
-
-  // Copies host[0, count) into the first `count` elements.
-  void to_device(const T* host, size_t count) {
-    if (count > size_)
-      throw std::out_of_range("to_device: " + std::to_string(count) +
-                              " elements do not fit into a buffer of " + std::to_string(size_));
-    if (count != 0) HIP_CHECK(hipMemcpy(data_, host, count * sizeof(T), hipMemcpyHostToDevice));
-  }
-
-  // Waits for the default stream's work and returns a copy of all elements.
-  std::vector<T> to_host() const {
-    std::vector<T> host(size_);
-    if (size_ != 0) HIP_CHECK(hipMemcpy(host.data(), data_, bytes(), hipMemcpyDeviceToHost));
-    return host;
-  }
-
-  // Fills every byte with 0xFF, so that an element nobody writes reads as NaN.
-  void poison() {
-    if (size_ != 0) gpu::poison(data_, bytes());
-  }
-
- private:
-  T* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-// out[row, col] = value    out (rows, cols), row-major, any sizes.
-// Fixes : -
-// Idea  : the grid has the matrix's own two dimensions, so no thread divides to find its place.
-// Thread: (x, y) owns column x of the rows y, y + gridDim.y * blockDim.y, ...
-// Costs : threads beyond the last column do nothing; a matrix of one column wastes nearly all.
+void launch_fill_2d(T* out, size_t rows, size_t cols, T value, hipStream_t stream = nullptr);
 template <class T>
-static __global__ void fill_2d(T* out, size_t rows, size_t cols, T value) {
-  const size_t col = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (col >= cols) return;
-  // exercise: write value into this thread's column of every row it owns (about 4 lines)
-  const size_t first_row = size_t{blockIdx.y} * blockDim.y + threadIdx.y;
-  const size_t row_stride = size_t{gridDim.y} * blockDim.y;
-  for (size_t row = first_row; row < rows; row += row_stride) out[row * cols + col] = value;
-  // end exercise
-}
+void launch_fill_flat(T* out, size_t rows, size_t cols, T value, hipStream_t stream = nullptr);
 
-// out[i] = value    out: n elements; a row-major matrix is one array of rows * cols elements.
-// Fixes : fill_2d leaves threads idle beyond the last column.
-// Idea  : where an element's row and column do not matter, walk the matrix as flat memory.
-// Thread: t owns the elements t, t + all threads, t + 2 * all threads, ...
-// Costs : nothing is idle but at most the last block.
-template <class T>
-static __global__ void fill_flat(T* out, size_t n, T value) {
-  const size_t stride = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) out[i] = value;
-}
+using gpu::DeviceBuffer;
 
-// Sets all of out (rows, cols) to value.
-template <class T>
-inline void launch_fill_2d(T* out, size_t rows, size_t cols, T value) {
-  constexpr size_t kColsPerBlock = 64, kRowsPerBlock = 4, kMaxGridY = 65535;
-  if (rows == 0 || cols == 0) return;  // a grid of 0 blocks is an error
-  const dim3 block(kColsPerBlock, kRowsPerBlock);
-  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(cols, kColsPerBlock)),
-                  static_cast<unsigned>(std::min(gpu::ceil_div(rows, kRowsPerBlock), kMaxGridY)));
-  LAUNCH((fill_2d<T>), grid, block, 0, out, rows, cols, value);
-}
-
-template <class T>
-inline void launch_fill_flat(T* out, size_t rows, size_t cols, T value) {
-  constexpr size_t kBlock = 256, kMaxBlocks = size_t{1} << 20;
-  const size_t n = rows * cols;
-  if (n == 0) return;
-  const size_t blocks = std::min(gpu::ceil_div(n, kBlock), kMaxBlocks);
-  LAUNCH((fill_flat<T>), static_cast<unsigned>(blocks), static_cast<unsigned>(kBlock), 0, out, n,
-         value);
-}
-
-using Launch = void (*)(float* out, size_t rows, size_t cols, float value);
+using Launch = void (*)(float* out, size_t rows, size_t cols, float value, hipStream_t stream);
 
 inline constexpr Version<Launch> kVersions[] = {
     {"fill_2d", launch_fill_2d<float>, "the grid has the shape of the matrix"},

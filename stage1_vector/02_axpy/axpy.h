@@ -14,7 +14,8 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/detail/operations.h"
 
 namespace axpy {
 

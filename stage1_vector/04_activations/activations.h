@@ -16,7 +16,7 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 
 namespace activations {
 

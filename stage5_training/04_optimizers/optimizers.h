@@ -23,7 +23,7 @@
 #include "common/gpu.h"
 #include "common/program.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 
 namespace optimizers {
 

@@ -20,7 +20,7 @@
 #include "common/gpu.h"
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/07_train_sales/sales_data.h"
 

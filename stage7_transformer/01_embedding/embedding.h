@@ -35,7 +35,7 @@
 #include "common/gpu.h"
 #include "common/program.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage1_vector/03_dot/dot.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"

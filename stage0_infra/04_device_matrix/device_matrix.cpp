@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "common/program.h"
 #include "stage0_infra/03_timing/timing.h"
 
 int main(int argc, char** argv) {
@@ -26,7 +27,7 @@ int main(int argc, char** argv) {
     report.table(std::to_string(rows) + "x" + std::to_string(cols) + " float32");
     for (const auto& version : device_matrix::kVersions) {
       if (!options.wants(version.name)) continue;
-      const auto launch = [&] { version.launch(matrix.data(), rows, cols, kValue); };
+      const auto launch = [&] { version.launch(matrix.data(), rows, cols, kValue, nullptr); };
       Row row = measure(version.name, version.lesson, version.needs,
                         {static_cast<double>(matrix.bytes()), 0, Work::Limit::none},
                         {{matrix.data(), matrix.bytes()}}, options.repeat, launch, [&] {

@@ -1,5 +1,6 @@
 // What a launch costs, what three clocks say, and the limits that every later program divides by.
 #include "stage0_infra/03_timing/timing.h"
+#include "common/program.h"
 
 int main(int argc, char** argv) {
   const ProgramInfo program{"0.3",

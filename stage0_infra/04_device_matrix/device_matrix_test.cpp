@@ -141,7 +141,7 @@ TEST_CASE("every fill writes all of the matrix and nothing else") {
     for (const auto& [rows, cols] : shapes) {
       CAPTURE(version.name, rows, cols);
       Guarded<float> out(rows * cols, 3);
-      version.launch(out.data(), rows, cols, 3.14f);
+      version.launch(out.data(), rows, cols, 3.14f, nullptr);
       HIP_CHECK(hipDeviceSynchronize());
       const auto got = out.to_host();
       REQUIRE_OK(compare(
