@@ -22,7 +22,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from course_lib import check, exercises, fingerprints, process, steps
+from course_lib import check, compiling, exercises, fingerprints, process, steps
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 
@@ -90,22 +90,24 @@ class Examiner:
 
     def examine_step(self, course: exercises.Course) -> None:
         step = course.step
-        compiler = check.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
+        compiler = compiling.of(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
         skeleton = {file: course.skeleton(file) for file in course.files}
 
-        # (exercise, what is wrong, headers): no exercise for the whole step.
+        # (exercise, what is wrong, files): no exercise for the whole step.
         jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
         for exercise in course.exercises:
             for mistake in exercise.mistakes:
                 self.met += 1
                 if (self.met - 1) % self.every == self.first:
                     changed = {exercise.file: course.with_mistake(exercise, mistake)}
-                    jobs.append((exercise, mistake.name, {**solution, **changed}))
+                    # Versions are compiled one by one: the others are the step's own.
+                    jobs.append((exercise, mistake.name,
+                                 changed if course.has_versions else {**solution, **changed}))
 
-        def run(job) -> tuple[check.Compiled, list[check.Run]]:
-            exercise, name, headers = job
-            compiled = compiler.compile(headers, {}, fast=True)
+        def run(job) -> tuple[compiling.Compiled, list[check.Run]]:
+            exercise, name, files = job
+            compiled = compiler.compile(files, {}, fast=True)
             if compiled.program is None:
                 return compiled, []
             versions = list(exercise.versions) if exercise else course.versions
@@ -144,7 +146,8 @@ class Examiner:
         place = f"{course.step.number} {course.step.name}"
         place += f", {exercise.name}: '{name}'" if exercise else f": the {name}"
         if compiled.program is None:
-            self.findings.append(f"{place} does not compile:\n{compiled.messages[:2000]}")
+            self.findings.append(f"{place} does not compile:\n"
+                                 f"{compiled.refusal or compiled.messages[:2000]}")
             return
         wrong = [run for run in runs if not run.ok]
         if name == "solution" and not exercise:

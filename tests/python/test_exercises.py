@@ -335,7 +335,7 @@ def test_the_solution_is_shown_when_it_is_found_or_given_up(course, workspace, c
     said = capsys.readouterr().out
     assert "-  return 0;" in said and "+  return a + 1;" in said
     progress = Progress(workspace)
-    progress.passed(course.step, workspace.headers(course))
+    progress.passed(course.step, workspace.texts(course))
     progress.save()
     learn.solution(course, workspace, give_up=False)
 
