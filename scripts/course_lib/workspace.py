@@ -31,13 +31,14 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder `workspace`, laid out as the repository is."""
+    """The folder `workspace`, or another that is laid out as the repository is."""
 
     root: Path  # the repository
+    elsewhere: Path | None = None
 
     @property
     def folder(self) -> Path:
-        return Path(os.environ.get("COURSE_WORKSPACE") or self.root / "workspace")
+        return self.elsewhere or Path(os.environ.get("COURSE_WORKSPACE") or self.root / "workspace")
 
     def file(self, step: Step, name: str) -> Path:
         return self.folder / step.folder.parent.name / step.folder.name / name

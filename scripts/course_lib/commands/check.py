@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Checks the learner's headers of one step."""
+    """Checks the learner's files of one step."""
     course = one_course(options, "course check")
     workspace = Workspace(ROOT)
     if not options.solution and not workspace.started(course):

@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-from .. import learn, process, results, steps, terminal
+from .. import learn, process, results, steps, symbols, terminal
 from ..build import Build
 from ..errors import FAILED, MISSING, OK, USAGE, CourseError
 from ..terminal import say
@@ -36,7 +36,7 @@ def command(options: argparse.Namespace) -> int:
         _require_folder(options.json_dir)
     build, hardware, _ = set_up(options.backend, options.no_setup)
     if options.mine:
-        build, mine = _with_own_headers(build)
+        build, mine = _with_own_files(build)
         build.configure(hardware, None, [f"-DCOURSE_WORKSPACE={mine}"])
     else:
         build.configure(hardware)
@@ -57,13 +57,13 @@ def command(options: argparse.Namespace) -> int:
     return MISSING if codes <= {OK, MISSING} else FAILED
 
 
-def _with_own_headers(build: Build) -> tuple[Build, Path]:
-    """A build tree of its own, and the folder with the learner's headers that comes before the
-    repository in it. Only a header that has passed its check as it stands is taken."""
+def _with_own_files(build: Build) -> tuple[Build, Path]:
+    """A build tree of its own, and the folder with the learner's files that replace the repository's in
+    it. Only a file that has passed its check as it stands is taken."""
     workspace = Workspace(ROOT)
     progress = Progress(workspace)
     folder = build.folder.parent / f"{build.backend}-mine"
-    include = folder.parent / "mine"
+    mine = Workspace(ROOT, folder.parent / "mine")
     wanted = {}
     for course in learn.all_courses(ROOT):
         for name in course.files:
@@ -72,35 +72,51 @@ def _with_own_headers(build: Build) -> tuple[Build, Path]:
                 continue
             text = path.read_text(encoding="utf-8")
             if progress.is_passed_text(course.step, name, text):
-                wanted[include / path.relative_to(workspace.folder)] = text
+                wanted[mine.file(course.step, name)] = text
             else:
                 say(f"  not used: {learn.shown(path)}, which has not passed "
                     f"`scripts/course check {course.step.number}`", "yellow")
     if not wanted:
-        raise CourseError("no header in workspace/ has passed its check: nothing of yours to run",
+        raise CourseError("no file in workspace/ has passed its check: nothing of yours to run",
                           USAGE)
-    for path in include.rglob("*.h") if include.is_dir() else ():
+    for path in mine.all_files():
         if path not in wanted:
             path.unlink()
     for path, text in wanted.items():  # left alone where it is the same: nothing is built anew
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    return Build(build.root, folder, build.backend, build.environment), include
+    return Build(build.root, folder, build.backend, build.environment), mine.folder
 
 
-def _say_whose(chosen: list[steps.Step], build: Build, include: Path) -> None:
-    """Which of the learner's headers each program was built from, as the compiler has noted."""
-    own = sorted(include.rglob("*.h"))
+def _say_whose(chosen: list[steps.Step], build: Build, mine: Path) -> None:
+    """Which of the learner's files each program was built from."""
+    own = Workspace(ROOT, mine).all_files()
     for step in chosen:
-        object_file = f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/"
-        answer = process.output(["ninja", "-C", str(build.folder), "-t", "deps",
-                                 f"{object_file}{step.name}.hip.o"]) or ""
-        used = [path for path in own if str(path) in answer]
-        names = ", ".join(f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in used)
+        used = [path for path in own if _is_used(path, mine, step, build)]
+        names = ", ".join(str(path.relative_to(mine)) for path in used)
         say(f"{step.number} {step.name} runs " + (f"with your {names}" if used
-                                                  else "with nothing of yours: it includes none of it"),
+                                                  else "with nothing of yours: it uses none of it"),
             "green" if used else "yellow")
+
+
+def _is_used(path: Path, mine: Path, step: steps.Step, build: Build) -> bool:
+    """Whether a program has a file of the learner's in it: a version where the program defines what the
+    version's object file does, a header where the compiler has noted that it read it."""
+    if path.suffix == ".hip":
+        # CMake names an object file after its source: of files in the checkout, from its root on.
+        name = f"/{mine.name}/{path.relative_to(mine)}.o"
+        objects = [made for made in build.folder.glob("CMakeFiles/step_*.dir/**/*.o")
+                   if str(made).endswith(name)]
+        defined = symbols.of(objects).strong if objects else frozenset()
+        return bool(defined & symbols.of([build.program(step)]).strong)
+    return any(str(path) in _dependencies(name, step, build) for name in (f"{step.name}.hip.o",
+                                                                         f"{step.name}.cpp.o"))
+
+
+def _dependencies(name: str, step: steps.Step, build: Build) -> str:
+    place = f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/{name}"
+    return process.output(["ninja", "-C", str(build.folder), "-t", "deps", place]) or ""
 
 
 def _require_folder(folder: Path) -> None:
