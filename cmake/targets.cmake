@@ -47,6 +47,15 @@ target_link_libraries(course_common
   PUBLIC course_sanitize
   PRIVATE course_warnings fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json ZLIB::ZLIB)
 
+# Results name the commit that they were measured at.
+set(COURSE_COMMIT "" CACHE STRING "The commit that is built, where git can't say")
+add_custom_target(course_commit
+  COMMAND "${CMAKE_COMMAND}" "-DSOURCE=${root}" "-DHEADER=${CMAKE_BINARY_DIR}/generated/course_commit.h"
+    "-DCOMMIT=${COURSE_COMMIT}" -P "${root}/cmake/commit.cmake"
+  BYPRODUCTS "${CMAKE_BINARY_DIR}/generated/course_commit.h" VERBATIM)
+add_dependencies(course_common course_commit)
+target_include_directories(course_common PRIVATE "${CMAKE_BINARY_DIR}/generated")
+
 # ---- The CPU backend ------------------------------------------------------------------------------
 
 if(COURSE_BACKEND STREQUAL cpu)
@@ -141,6 +150,8 @@ if(COURSE_BACKEND STREQUAL cuda)
 elseif(COURSE_BACKEND STREQUAL hip)
   target_include_directories(gpu SYSTEM INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:${hip_root}/include>)
+  # clang links programs of plain C++ too, and is told the architectures of kernels that it then has not.
+  target_link_options(gpu INTERFACE $<$<LINK_LANGUAGE:HIP>:-Wno-unused-command-line-argument>)
 endif()
 # The learner's headers, where there are some, are found before the repository's.
 target_include_directories(gpu INTERFACE ${COURSE_WORKSPACE} "${root}")

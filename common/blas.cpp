@@ -37,6 +37,15 @@ cublasHandle_t handle() {
   return once;
 }
 
+// Where the next call is queued. Setting it takes the library a while. A stream may be another one
+// at the same address.
+void use(void* stream) {
+  static void* now = nullptr;  // the default stream, as in a new handle
+  if (stream == nullptr && now == nullptr) return;
+  check(cublasSetStream(handle(), static_cast<cudaStream_t>(stream)), "cublasSetStream");
+  now = stream;
+}
+
 void scalars_on(cublasPointerMode_t where) {
   check(cublasSetPointerMode(handle(), where), "cublasSetPointerMode");
 }
@@ -46,17 +55,20 @@ void scalars_on(cublasPointerMode_t where) {
 const char* name() { return "cuBLAS"; }
 bool available() { return true; }
 
-void axpy(std::size_t n, float alpha, const float* x, float* y) {
+void axpy(std::size_t n, float alpha, const float* x, float* y, void* stream) {
+  use(stream);
   scalars_on(CUBLAS_POINTER_MODE_HOST);
   check(cublasSaxpy_64(handle(), static_cast<std::int64_t>(n), &alpha, x, 1, y, 1), "cublasSaxpy");
 }
 
-void scal(std::size_t n, float alpha, float* x) {
+void scal(std::size_t n, float alpha, float* x, void* stream) {
+  use(stream);
   scalars_on(CUBLAS_POINTER_MODE_HOST);
   check(cublasSscal_64(handle(), static_cast<std::int64_t>(n), &alpha, x, 1), "cublasSscal");
 }
 
-void dot(std::size_t n, const float* x, const float* y, float* device_result) {
+void dot(std::size_t n, const float* x, const float* y, float* device_result, void* stream) {
+  use(stream);
   scalars_on(CUBLAS_POINTER_MODE_DEVICE);
   check(cublasSdot_64(handle(), static_cast<std::int64_t>(n), x, 1, y, 1, device_result),
         "cublasSdot");
@@ -72,7 +84,8 @@ cublasOperation_t operation(bool transposed) { return transposed ? CUBLAS_OP_T :
 
 }  // namespace
 
-void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
+void transpose(std::size_t rows, std::size_t cols, const float* a, float* out, void* stream) {
+  use(stream);
   const float one = 1, zero = 0;
   scalars_on(CUBLAS_POINTER_MODE_HOST);
   check(cublasSgeam_64(handle(), CUBLAS_OP_T, CUBLAS_OP_N, size(rows), size(cols), &one, a,
@@ -81,7 +94,8 @@ void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
 }
 
 void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, const float* a,
-          std::size_t lda, const float* x, float beta, float* y) {
+          std::size_t lda, const float* x, float beta, float* y, void* stream) {
+  use(stream);
   scalars_on(CUBLAS_POINTER_MODE_HOST);
   check(cublasSgemv_64(handle(), operation(!transposed), size(cols), size(rows), &alpha, a,
                        size(lda), x, 1, &beta, y, 1),
@@ -90,7 +104,8 @@ void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, cons
 
 void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, std::size_t K,
           float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb, float beta,
-          float* c, std::size_t ldc) {
+          float* c, std::size_t ldc, void* stream) {
+  use(stream);
   scalars_on(CUBLAS_POINTER_MODE_HOST);
   check(cublasSgemm_64(handle(), operation(transposed_b), operation(transposed_a), size(N), size(M),
                        size(K), &alpha, b, size(ldb), a, size(lda), &beta, c, size(ldc)),
@@ -98,7 +113,8 @@ void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, st
 }
 
 void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
-                const void* b, float* c) {
+                const void* b, float* c, void* stream) {
+  use(stream);
   const float one = 1, zero = 0;
   const cudaDataType_t input = type == Input::float16    ? CUDA_R_16F
                                : type == Input::bfloat16 ? CUDA_R_16BF
@@ -131,6 +147,15 @@ rocblas_handle handle() {
   return once;
 }
 
+// Where the next call is queued. Setting it takes the library a while. A stream may be another one
+// at the same address.
+void use(void* stream) {
+  static void* now = nullptr;  // the default stream, as in a new handle
+  if (stream == nullptr && now == nullptr) return;
+  check(rocblas_set_stream(handle(), static_cast<hipStream_t>(stream)), "rocblas_set_stream");
+  now = stream;
+}
+
 void scalars_on(rocblas_pointer_mode where) {
   check(rocblas_set_pointer_mode(handle(), where), "rocblas_set_pointer_mode");
 }
@@ -147,17 +172,20 @@ rocblas_int to_int(std::size_t n) {
 const char* name() { return "rocBLAS"; }
 bool available() { return true; }
 
-void axpy(std::size_t n, float alpha, const float* x, float* y) {
+void axpy(std::size_t n, float alpha, const float* x, float* y, void* stream) {
+  use(stream);
   scalars_on(rocblas_pointer_mode_host);
   check(rocblas_saxpy(handle(), to_int(n), &alpha, x, 1, y, 1), "rocblas_saxpy");
 }
 
-void scal(std::size_t n, float alpha, float* x) {
+void scal(std::size_t n, float alpha, float* x, void* stream) {
+  use(stream);
   scalars_on(rocblas_pointer_mode_host);
   check(rocblas_sscal(handle(), to_int(n), &alpha, x, 1), "rocblas_sscal");
 }
 
-void dot(std::size_t n, const float* x, const float* y, float* device_result) {
+void dot(std::size_t n, const float* x, const float* y, float* device_result, void* stream) {
+  use(stream);
   scalars_on(rocblas_pointer_mode_device);
   check(rocblas_sdot(handle(), to_int(n), x, 1, y, 1, device_result), "rocblas_sdot");
 }
@@ -173,7 +201,8 @@ rocblas_operation operation(bool transposed) {
 
 }  // namespace
 
-void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
+void transpose(std::size_t rows, std::size_t cols, const float* a, float* out, void* stream) {
+  use(stream);
   const float one = 1, zero = 0;
   scalars_on(rocblas_pointer_mode_host);
   check(rocblas_sgeam(handle(), rocblas_operation_transpose, rocblas_operation_none, to_int(rows),
@@ -183,7 +212,8 @@ void transpose(std::size_t rows, std::size_t cols, const float* a, float* out) {
 }
 
 void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, const float* a,
-          std::size_t lda, const float* x, float beta, float* y) {
+          std::size_t lda, const float* x, float beta, float* y, void* stream) {
+  use(stream);
   scalars_on(rocblas_pointer_mode_host);
   check(rocblas_sgemv(handle(), operation(!transposed), to_int(cols), to_int(rows), &alpha, a,
                       to_int(lda), x, 1, &beta, y, 1),
@@ -192,7 +222,8 @@ void gemv(bool transposed, std::size_t rows, std::size_t cols, float alpha, cons
 
 void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, std::size_t K,
           float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb, float beta,
-          float* c, std::size_t ldc) {
+          float* c, std::size_t ldc, void* stream) {
+  use(stream);
   scalars_on(rocblas_pointer_mode_host);
   check(rocblas_sgemm(handle(), operation(transposed_b), operation(transposed_a), to_int(N),
                       to_int(M), to_int(K), &alpha, b, to_int(ldb), a, to_int(lda), &beta, c,
@@ -201,7 +232,8 @@ void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, st
 }
 
 void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
-                const void* b, float* c) {
+                const void* b, float* c, void* stream) {
+  use(stream);
   if (type == Input::tf32) throw std::runtime_error("rocBLAS has no tf32");
   const float one = 1, zero = 0;
   const rocblas_datatype input =
@@ -226,19 +258,20 @@ namespace {
 
 const char* name() { return ""; }
 bool available() { return false; }
-void axpy(std::size_t, float, const float*, float*) { none(); }
-void scal(std::size_t, float, float*) { none(); }
-void dot(std::size_t, const float*, const float*, float*) { none(); }
-void transpose(std::size_t, std::size_t, const float*, float*) { none(); }
+void axpy(std::size_t, float, const float*, float*, void*) { none(); }
+void scal(std::size_t, float, float*, void*) { none(); }
+void dot(std::size_t, const float*, const float*, float*, void*) { none(); }
+void transpose(std::size_t, std::size_t, const float*, float*, void*) { none(); }
 void gemv(bool, std::size_t, std::size_t, float, const float*, std::size_t, const float*, float,
-          float*) {
+          float*, void*) {
   none();
 }
 void gemm(bool, bool, std::size_t, std::size_t, std::size_t, float, const float*, std::size_t,
-          const float*, std::size_t, float, float*, std::size_t) {
+          const float*, std::size_t, float, float*, std::size_t, void*) {
   none();
 }
-void gemm_mixed(Input, std::size_t, std::size_t, std::size_t, const void*, const void*, float*) {
+void gemm_mixed(Input, std::size_t, std::size_t, std::size_t, const void*, const void*, float*,
+                void*) {
   none();
 }
 

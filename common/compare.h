@@ -7,23 +7,47 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
-// The unit roundoff u = 2^-24 of float: each rounded operation is off by a factor of at most 1 ± u.
-inline constexpr double kFloatRoundoff = 5.9604644775390625e-08;
+#include "common/rounding.h"
 
-// The verdict on one result: the element that came closest to its bound, or broke it worst.
+// The verdict on one result. The worst element is the one with the largest share of its bound,
+// error / bound: it came closest to its bound, or broke it worst.
 struct Comparison {
   bool ok = true;
   size_t compared = 0;       // how many elements were looked at
   size_t failed = 0;         // how many of them were out of bound or NaN
   size_t unwritten = 0;      // how many still hold the poison (0xFF in every byte)
-  double max_error = 0;      // |got - want| of the worst element; NaN where a NaN stood
-  size_t index = 0;          // its flat index
+  double max_error = 0;      // the largest |got - want| of all elements; NaN where a NaN is wrong
+  double of_bound = 0;       // the worst element's share; infinite where it is NaN or its bound 0
+  size_t index = 0;          // the worst element's flat index
   size_t first = 0;          // the flat index of the first element out of bound
-  double got = 0, want = 0;  // the two values there
-  double bound = 0;          // the bound there
+  double got = 0, want = 0;  // the worst element's two values
+  double bound = 0;          // the worst element's bound
   bool exact() const { return ok && max_error == 0; }
 };
+
+// The verdict on several results, such as all gradients of one launch: what is counted adds up, and
+// the worst element is the worst of all. An index is one in the result that the element is from.
+inline Comparison together(const std::vector<Comparison>& parts) {
+  Comparison all;
+  double worst = -1;
+  for (const Comparison& part : parts) {
+    if (!part.ok && all.ok) all.first = part.first;
+    // A part may be refused whose elements are within their bounds.
+    const bool worse = all.ok == part.ok ? part.of_bound > worst : all.ok;
+    if (worse) {
+      worst = part.of_bound;
+      all.index = part.index, all.got = part.got, all.want = part.want, all.bound = part.bound;
+    }
+    all.ok = all.ok && part.ok;
+    all.compared += part.compared, all.failed += part.failed, all.unwritten += part.unwritten;
+    if (std::isnan(part.max_error) || part.max_error > all.max_error)
+      all.max_error = part.max_error;
+    if (part.of_bound > all.of_bound) all.of_bound = part.of_bound;
+  }
+  return all;
+}
 
 // True where every byte of value is 0xFF.
 template <class T>
@@ -35,9 +59,8 @@ bool is_poison(const T& value) {
 
 // Compares got(i) with want(i) for i in [0, n) and holds |got - want| <= bound(i). All three are
 // callables; got returns the tested type, want and bound return double. A bound is derived from
-// the arithmetic, e.g. n * u * sum |a_k b_k| for an n-term dot product in any order (Higham,
-// Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1). A reference of infinity
-// is matched only by the same infinity, a reference of NaN only by NaN.
+// the arithmetic (common/rounding.h). A reference of infinity is matched only by the same
+// infinity, a reference of NaN only by NaN.
 template <class Got, class Want, class Bound>
 Comparison compare(size_t n, Got got, Want want, Bound bound) {
   Comparison result;
@@ -53,10 +76,10 @@ Comparison compare(size_t n, Got got, Want want, Bound bound) {
     double ratio = same ? 0.0 : error / limit;
     if (!(ratio >= 0)) ratio = std::numeric_limits<double>::infinity();
     if (!good && result.failed++ == 0) result.first = i;
+    if (std::isnan(error) || error > result.max_error) result.max_error = error;
     if (ratio > worst) {
-      worst = ratio;
+      worst = result.of_bound = ratio;
       result.index = i, result.got = g, result.want = w, result.bound = limit;
-      result.max_error = error;
     }
   }
   result.ok = result.failed == 0;

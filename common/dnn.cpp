@@ -30,6 +30,15 @@ cudnnHandle_t handle() {
   return once;
 }
 
+// Where the next call is queued. Setting it takes the library a while. A stream may be another one
+// at the same address.
+void use(void* stream) {
+  static void* now = nullptr;  // the default stream, as in a new handle
+  if (stream == nullptr && now == nullptr) return;
+  check(cudnnSetStream(handle(), static_cast<cudaStream_t>(stream)), "cudnnSetStream");
+  now = stream;
+}
+
 int number(std::size_t size) {
   if (size > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     throw std::runtime_error("cuDNN takes no sizes above 2^31 - 1");
@@ -136,7 +145,8 @@ Convolution::Convolution(const Shape& s) : state_(new State) {
         "cudnnSetConvolutionMathType");
 }
 
-void Convolution::forward(float* y, const float* x, const float* w) {
+void Convolution::forward(float* y, const float* x, const float* w, void* stream) {
+  use(stream);
   State& s = *state_;
   if (!s.forward.found)
     s.reserve(choose<cudnnConvolutionFwdAlgoPerf_t>(
@@ -151,7 +161,8 @@ void Convolution::forward(float* y, const float* x, const float* w) {
         "cudnnConvolutionForward");
 }
 
-void Convolution::backward_data(float* grad_x, const float* grad_y, const float* w) {
+void Convolution::backward_data(float* grad_x, const float* grad_y, const float* w, void* stream) {
+  use(stream);
   State& s = *state_;
   if (!s.data.found)
     s.reserve(choose<cudnnConvolutionBwdDataAlgoPerf_t>(
@@ -166,7 +177,9 @@ void Convolution::backward_data(float* grad_x, const float* grad_y, const float*
         "cudnnConvolutionBackwardData");
 }
 
-void Convolution::backward_filter(float* grad_w, const float* grad_y, const float* x) {
+void Convolution::backward_filter(float* grad_w, const float* grad_y, const float* x,
+                                  void* stream) {
+  use(stream);
   State& s = *state_;
   if (!s.filter.found)
     s.reserve(choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
@@ -181,7 +194,8 @@ void Convolution::backward_filter(float* grad_w, const float* grad_y, const floa
         "cudnnConvolutionBackwardFilter");
 }
 
-void Convolution::backward_bias(float* grad_bias, const float* grad_y) {
+void Convolution::backward_bias(float* grad_bias, const float* grad_y, void* stream) {
+  use(stream);
   State& s = *state_;
   const float one = 1, zero = 0;
   check(cudnnConvolutionBackwardBias(handle(), &one, s.y, grad_y, &zero, s.bias, grad_bias),
@@ -204,10 +218,10 @@ const char* name() { return ""; }
 bool available() { return false; }
 
 Convolution::Convolution(const Shape&) { refuse(); }
-void Convolution::forward(float*, const float*, const float*) { refuse(); }
-void Convolution::backward_data(float*, const float*, const float*) { refuse(); }
-void Convolution::backward_filter(float*, const float*, const float*) { refuse(); }
-void Convolution::backward_bias(float*, const float*) { refuse(); }
+void Convolution::forward(float*, const float*, const float*, void*) { refuse(); }
+void Convolution::backward_data(float*, const float*, const float*, void*) { refuse(); }
+void Convolution::backward_filter(float*, const float*, const float*, void*) { refuse(); }
+void Convolution::backward_bias(float*, const float*, void*) { refuse(); }
 std::string Convolution::forward_algorithm() const { refuse(); }
 std::string Convolution::data_algorithm() const { refuse(); }
 std::string Convolution::filter_algorithm() const { refuse(); }

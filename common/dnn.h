@@ -3,7 +3,7 @@
 // and available() is false.
 //
 // All arrays are float and on the device, in the order of their sizes (N,C,H,W), (K,C,R,S) and
-// (N,K,P,Q) without gaps; the work is queued on the default stream, in IEEE float: no tf32. A
+// (N,K,P,Q) without gaps; the work is queued on `stream`, a hipStream_t, in IEEE float: no tf32. A
 // failed call, or a call where there is no library, throws std::runtime_error. The library's handle
 // is made at the first call and belongs to the device that is current then.
 #pragma once
@@ -31,10 +31,10 @@ class Convolution {
   Convolution& operator=(const Convolution&) = delete;
 
   // y = x * w, without a bias.
-  void forward(float* y, const float* x, const float* w);
-  void backward_data(float* grad_x, const float* grad_y, const float* w);
-  void backward_filter(float* grad_w, const float* grad_y, const float* x);
-  void backward_bias(float* grad_bias, const float* grad_y);
+  void forward(float* y, const float* x, const float* w, void* stream = nullptr);
+  void backward_data(float* grad_x, const float* grad_y, const float* w, void* stream = nullptr);
+  void backward_filter(float* grad_w, const float* grad_y, const float* x, void* stream = nullptr);
+  void backward_bias(float* grad_bias, const float* grad_y, void* stream = nullptr);
 
   // The algorithms that were kept so far, as the library names them: "fft".
   std::string forward_algorithm() const, data_algorithm() const, filter_algorithm() const;

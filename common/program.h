@@ -7,25 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "common/exit_code.h"
 #include "common/gpu_runtime.h"
 #include "common/options.h"
 #include "common/report.h"
 #include "common/timer.h"
-#include "common/training.h"
 #include "common/version.h"
-
-// Exit codes of every program.
-enum ExitCode {
-  kExitOk = 0,
-  kExitFailed = 1,
-  kExitUsage = 2,
-  kExitNoDevice = 3,
-  kExitInterrupted = 130  // what a shell reports of a program that Ctrl-C has ended
-};
-
-struct NoDevice : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 template <class Versions>
 std::vector<VersionInfo> version_infos(const Versions& versions) {
@@ -103,24 +90,32 @@ inline std::string missing(Needs needs) {
   }
 }
 
-// One version from first launch to table row: poisons the outputs, launches, has `verify` compare
-// what came out, then times `launch`. A version out of bound is not timed.
+// {pointer, bytes} of what a launch must write.
+using Outputs = std::vector<std::pair<void*, size_t>>;
+
+// Poisons the outputs, launches, waits, and has `verify` compare what came out.
+template <class Launch, class Verify>
+Comparison check_launch(const Outputs& outputs, Launch&& launch, Verify&& verify) {
+  for (const auto& [pointer, bytes] : outputs) gpu::poison(pointer, bytes);
+  launch();
+  HIP_CHECK(hipDeviceSynchronize());
+  return verify();
+}
+
+// One version from first launch to table row: checks it, then times it alone. A version out of
+// bound is not timed. common/measure.h measures a whole table, in rounds.
 //   launch()  queues the version's work on the default stream
-//   outputs   {pointer, bytes} of what it must write
 //   verify()  copies the result back and returns the Comparison
 //   settle_ms is time_gpu's
 template <class Launch, class Verify>
 Row measure(const std::string& name, const std::string& lesson, Needs needs, Work work,
-            const std::vector<std::pair<void*, size_t>>& outputs, int repeat, Launch&& launch,
-            Verify&& verify, double settle_ms = 20) {
+            const Outputs& outputs, int repeat, Launch&& launch, Verify&& verify,
+            double settle_ms = 20) {
   Row row;
   row.name = name, row.lesson = lesson, row.work = work;
   row.skipped = missing(needs);
   if (!row.skipped.empty()) return row;
-  for (const auto& [pointer, bytes] : outputs) gpu::poison(pointer, bytes);
-  launch();
-  HIP_CHECK(hipDeviceSynchronize());
-  row.check = verify();
+  row.check = check_launch(outputs, launch, verify);
   if (!row.check.ok) return row;
   const Timing timing = time_gpu(launch, repeat, settle_ms);
   row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;

@@ -112,10 +112,21 @@ std::string index_text(std::size_t index, const std::vector<std::size_t>& shape)
   return fmt::format("[{}{}]", index, text);
 }
 
+bool was_compared(const Row& row) { return row.skipped.empty() && row.check.compared > 0; }
+
+// The largest error of all elements.
 std::string error_text(const Row& row) {
-  if (!row.skipped.empty() || row.check.compared == 0) return "-";
+  if (!was_compared(row)) return "-";
+  return row.check.exact() ? "0" : fmt::format("{:.1e}", row.check.max_error);
+}
+
+// The largest share of its bound that an element's error is, and which element that is.
+std::string share_text(const Row& row) {
+  if (!was_compared(row)) return "-";
   if (row.check.exact()) return "0";
-  return fmt::format("{:.1e} @{}", row.check.max_error, index_text(row.check.index, row.shape));
+  const double share = row.check.of_bound;
+  return fmt::format("{} @{}", share < 100 ? percent_text(share) : fmt::format("{:.0e}", share),
+                     index_text(row.check.index, row.shape));
 }
 
 std::string verdict_text(const Row& row) {
@@ -129,17 +140,19 @@ std::string verdict_text(const Row& row) {
   return text + ")";
 }
 
-constexpr std::size_t kTimeWidth = 8, kRateWidth = 13, kShareWidth = 9, kErrorWidth = 20;
+constexpr std::size_t kTimeWidth = 8, kRateWidth = 13, kShareWidth = 9, kErrorWidth = 9,
+                      kBoundWidth = 16;
 
-// One line: the name left, figures right, error and verdict left.
+// One line: the name left, figures right, share of the bound and verdict left.
 std::string line_of(const std::string& name, std::size_t name_width, const std::string& time,
                     const std::string& rate, const std::string& limit_share,
                     const std::vector<std::pair<std::string, std::size_t>>& peer_shares,
-                    const std::string& error, const std::string& verdict) {
+                    const std::string& error, const std::string& of_bound,
+                    const std::string& verdict) {
   std::string line = fmt::format("{:<{}} {:>{}} {:>{}} {:>{}}", name, name_width, time, kTimeWidth,
                                  rate, kRateWidth, limit_share, kShareWidth);
   for (const auto& [text, width] : peer_shares) line += fmt::format("  {:>{}}", text, width);
-  line += fmt::format("   {:<{}} {}", error, kErrorWidth, verdict);
+  line += fmt::format("  {:>{}}  {:<{}} {}", error, kErrorWidth, of_bound, kBoundWidth, verdict);
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }
@@ -199,7 +212,7 @@ std::string dump(const Json& json, int indent = -1) {
 Json row_json(const Row& row, const std::vector<const Row*>& peers, const Limits& limits) {
   const Rate rate = rate_of(row, limits);
   const Comparison& check = row.check;
-  const bool compared = row.skipped.empty() && check.compared > 0;
+  const bool compared = was_compared(row);
   Json shares = Json::object();
   for (const Row* peer : peers)
     if (!row.peer && row.ms > 0) shares[peer->name] = of_peer(row, *peer);
@@ -217,6 +230,7 @@ Json row_json(const Row& row, const std::vector<const Row*>& peers, const Limits
           {"limit", rate.limit_name},
           {"of_peer", shares},
           {"max_error", compared ? Json(check.max_error) : Json()},
+          {"of_bound", compared ? Json(check.of_bound) : Json()},
           {"bound", compared ? Json(check.bound) : Json()},
           {"index", check.index},
           {"first", check.first},
@@ -235,6 +249,7 @@ Report::Report(ProgramInfo program, Options options, DeviceInfo device, std::FIL
       out_(out) {}
 
 void Report::limits(const Limits& limits) { limits_ = limits; }
+void Report::headline(const std::string& problem) { headline_ = problem; }
 
 void Report::table(const std::string& problem, double reference_ms, const std::string& sampled) {
   print_pending();
@@ -337,7 +352,7 @@ void Report::print_columns() {
   for (const Row* peer : peers_of(rows))
     headings.push_back({"of " + peer->name, 3 + width_of(peer->name)});
   print(line_of("version", name_width_, "time", "rate", "of limit", headings, "max error",
-                "verdict"));
+                "of bound", "verdict"));
 }
 
 void Report::print_row(const Row& row) {
@@ -352,11 +367,15 @@ void Report::print_row(const Row& row) {
   const std::string note = row.note.empty() ? "" : "   " + row.note;
   print(line_of(fits ? row.name : "", name_width_, time_text(row.ms),
                 rate_text(rate.value, rate.is_bytes ? "B/s" : "FLOP/s"),
-                percent_text(rate.of_limit), shares, error_text(row), verdict_text(row) + note));
+                percent_text(rate.of_limit), shares, error_text(row), share_text(row),
+                verdict_text(row) + note));
 }
 
 std::string Report::json() const {
   Json tables = Json::array(), facts = Json::array();
+  std::string headline = tables_.empty() ? "" : tables_.front().problem;
+  for (const Table& table : tables_)
+    if (table.problem == headline_) headline = headline_;
   for (const Table& table : tables_) {
     Json rows = Json::array();
     for (const Row& row : table.rows) rows.push_back(row_json(row, peers_of(table.rows), limits_));
@@ -372,6 +391,8 @@ std::string Report::json() const {
                        {"program", program_.name},
                        {"summary", program_.summary},
                        {"date", date_now()},
+                       {"commit", build_commit()},
+                       {"headline", headline},
                        {"quick", options_.quick},
                        {"seed", options_.seed},
                        {"device",

@@ -47,6 +47,10 @@ struct Row {
   std::vector<std::size_t> shape = {};  // of the output: the worst index prints as [row,column]
 };
 
+// The commit that this program was built from, for the JSON: what git said at the build, or CMake's
+// COURSE_COMMIT, else the environment's, else "unknown". Implemented in commit.cpp.
+std::string build_commit();
+
 class Report {
  public:
   // Prints to `out`.
@@ -54,6 +58,9 @@ class Report {
 
   // The limits that the rows are held against; call it before the first table.
   void limits(const Limits& limits);
+  // Which table the summary of all steps shows: its `problem`, word for word. Without it, or where
+  // this run has no such table (--size, --quick), it is the first one.
+  void headline(const std::string& problem);
   const Limits& limits() const { return limits_; }
 
   // Begins a table: what is computed at which size and type, e.g. "n=2^28 float32". reference_ms is
@@ -103,6 +110,7 @@ class Report {
   DeviceInfo device_;
   std::FILE* out_;
   Limits limits_;
+  std::string headline_;
   std::vector<Table> tables_;
   std::vector<Fact> facts_;
   std::vector<Series> series_;

@@ -66,30 +66,59 @@ class GpuTimer {
   hipEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
-// Runs `work` (something that queues GPU work on the default stream) until the clocks have settled,
-// then times it `repeat` times; repeat 0 chooses between 5 and 100 so that the whole takes about
-// half a second. Work shorter than the events can resolve is timed in batches and divided.
-// `settle_ms` is how long the clocks may take to settle: work that the device's power limits, such
-// as large products on matrix units, begins fast and slows down within half a second.
+// How work is timed: what one run takes about, how many runs are timed together (work shorter than
+// the events can resolve is timed in batches, and divided), and how many of these batches are.
+struct Pace {
+  double once_ms = 0;
+  int batch = 1, repeat = 0;
+};
+
+// Runs work that takes `once_ms` until the clocks have settled, for settle_ms at most.
 template <class Work>
-Timing time_gpu(Work&& work, int repeat = 0, double settle_ms = 20) {
+void warm_up(Work&& work, double once_ms, double settle_ms) {
+  const double warm_up_ms = std::min(settle_ms, settle_ms * once_ms);
+  for (double spent = 0; spent < warm_up_ms; spent += once_ms) work();
+}
+
+// Runs `work` (something that queues GPU work on the default stream) until the clocks have settled.
+// `settle_ms` is how long they may take: work that the device's power limits, such as large
+// products on matrix units, begins fast and slows down within half a second. repeat 0 chooses
+// between 5 and 100 so that the whole takes about half a second.
+template <class Work>
+Pace settle(Work&& work, int repeat = 0, double settle_ms = 20) {
   GpuTimer timer;
   timer.start();
   work();
-  double once = timer.stop();  // the first run loads code: its time is not used
+  static_cast<void>(timer.stop());  // the first run loads code: its time is not used
   timer.start();
   work();
-  once = std::max(timer.stop(), 1e-4);
-  const double warm_up_ms = std::min(settle_ms, settle_ms * once);
-  for (double spent = 0; spent < warm_up_ms; spent += once) work();
-  const int batch = static_cast<int>(std::clamp(0.2 / once, 1.0, 100.0));
-  if (repeat == 0) repeat = static_cast<int>(std::clamp(500.0 / (once * batch), 5.0, 100.0));
-  std::vector<double> ms;
+  Pace pace;
+  pace.once_ms = std::max(timer.stop(), 1e-4);
+  warm_up(work, pace.once_ms, settle_ms);
+  pace.batch = static_cast<int>(std::clamp(0.2 / pace.once_ms, 1.0, 100.0));
+  pace.repeat = repeat > 0
+                    ? repeat
+                    : static_cast<int>(std::clamp(500.0 / (pace.once_ms * pace.batch), 5.0, 100.0));
+  return pace;
+}
+
+// Appends to `ms` what one of `batch` runs took, `repeat` times.
+template <class Work>
+void time_batches(std::vector<double>& ms, Work&& work, int batch, int repeat) {
+  GpuTimer timer;
   for (int r = 0; r < repeat; ++r) {
     timer.start();
     for (int b = 0; b < batch; ++b) work();
     ms.push_back(timer.stop() / batch);
   }
+}
+
+// The time of `work`, which queues GPU work on the default stream.
+template <class Work>
+Timing time_gpu(Work&& work, int repeat = 0, double settle_ms = 20) {
+  const Pace pace = settle(work, repeat, settle_ms);
+  std::vector<double> ms;
+  time_batches(ms, work, pace.batch, pace.repeat);
   return summarize(std::move(ms));
 }
 

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <stdexcept>
 #include <string>
 
+#include "common/exit_code.h"
 #include "common/options.h"
 
 namespace training {
@@ -18,12 +18,6 @@ namespace training {
 // there.
 //   mnist/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], tiny_shakespeare.txt, sales.tsv
 std::string data_folder(const Options& options);
-
-// The user stopped the training: run_program prints the text as one line and returns 130. The text
-// says what is saved and how to go on.
-struct Interrupted : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // While it lives, the first Ctrl-C (SIGINT) or SIGTERM does not end the program but is asked for
 // with asked(), so that the program can save its work. A second one ends it at once. What the

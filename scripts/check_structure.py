@@ -3,13 +3,25 @@
 
     scripts/check_structure.py [--build build/cpu]
 
-- A step is four files of its own name: NAME.h, NAME.hip, NAME_test.hip, README.md. Beside them only
-  NAME_HARDWARE.h, for versions that need one vendor's instructions, NAME_instances.hip, for what NAME.h
-  declares `extern template`, exercise.toml, and headers that NAME.h includes: what is not the step's
-  lesson, such as the reader of a data set.
+A step with a folder versions/ is checked for one lesson per file:
+- Its files are README.md, NAME.h, NAME.cpp, NAME_test.cpp and versions/*.hip. It may have detail/*.h,
+  NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++ (reference.h, reference.cpp). LIMITS
+  says how long they may be, and where a version's first kernel begins.
+- Plain C++ has no kernel and does not reach common/gpu.h, directly or through a header.
+- Exercises stand in versions/. A file that uses one vendor's names has the hardware in its own, such as
+  versions/mma_sync_sm80.hip. In stages 1 and up every version has a kernel, or shares one of detail/.
+- Each kernel in versions/ has a comment with Fixes, Idea, Thread and Costs, and each __syncthreads() a
+  comment on its line.
+- Nothing is defined a second time that common/ or an earlier step has, nor by two versions of a step,
+  which may be compiled as one file.
+
+A step without versions/ is in the old form: NAME.h, NAME.hip, NAME_test.hip, README.md. Beside them only
+NAME_HARDWARE.h, NAME_instances.hip, exercise.toml, and headers that NAME.h includes.
+
+For both:
 - Every step is built (CMakeLists.txt) and has its row in README.md's roadmap.
 - Every header is compiled alone (looked up in the build folder, where one is given).
-- Arrows go only down: a step includes headers of common/, of earlier stages and of its own.
+- A step includes headers of common/, of earlier steps and of its own.
 - No kernel knows the size of a wave, and no file outside common/'s backends and the files named for
   hardware calls what only one vendor has.
 
@@ -23,11 +35,47 @@ import re
 import sys
 from pathlib import Path
 
+from course_lib.cpp_source import (
+    IS_CONSTANT, Definition, definitions, included, includes, line_count, line_of, without_comments)
+
+# Lines of a file, the line of a version's first kernel, and what a README may ask of its reader.
+LIMITS = {
+    "lines of NAME.h": 120,
+    "lines of versions/*.hip": 200,
+    "lines of detail/*.h": 250,
+    "line of a version's first kernel": 40,
+    "line of the first version's first kernel": 29,
+    "words of README.md": 1200,
+    "line of README.md's first picture": 40,
+    "characters of a copied body": 80,  # white space and comments not counted; a shorter one is chance
+}
+
+# A header of a later step that an earlier one may include: (who, what): why.
+DEVICE_MATRIX = "stage0_infra/04_device_matrix/device_matrix.h"
+BEFORE_ITS_LESSON = "DeviceBuffer frees its memory: needed from the first program on, explained in 0.4"
+UPWARD = {
+    ("stage0_infra/01_hello_gpu", DEVICE_MATRIX): BEFORE_ITS_LESSON,
+    ("stage0_infra/02_error_check", DEVICE_MATRIX): BEFORE_ITS_LESSON,
+    ("stage0_infra/03_timing", DEVICE_MATRIX): BEFORE_ITS_LESSON,
+}
+
+# Names that every step may define for itself.
+OWN_IN_EACH_STEP = re.compile("|".join([
+    r"launch_\w+|best|workspace_bytes",  # what a contract declares
+    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File",  # what the step is about
+    r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
+    r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
+]))
+
+# Headers that are no use alone.
+NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}
+
 STEP_FOLDER = re.compile(r"stage(\d+)_\w+/(\d\d)_(\w+)")
 HARDWARE = r"(sm\d+|cdna|rdna|gfx\w+)"
 
 # Where the differences between the vendors live.
-BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$")
+BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|gpu_runtime\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$|"
+                      rf"/versions/\w+_{HARDWARE}\.hip$")
 TESTS = re.compile(r"_test\.hip$")
 
 WAVE_SIZE = {
@@ -46,33 +94,93 @@ ONE_VENDOR = {
     r"\b__builtin_amdgcn_\w+": "an AMD builtin belongs in a file named for its hardware",
     r"<<<": "a launch that only nvcc and hipcc read: use LAUNCH",
 }
+KERNEL = re.compile(r"\b__global__\b")
+DEVICE_CODE = {r"\b(__global__|LAUNCH\w*)\b": "kernels and launches belong in versions/ or NAME_test.hip"}
+EXERCISE = re.compile(r"^\s*// (end )?exercise\b", re.MULTILINE)
+COMMENT_OF_A_KERNEL = ("Fixes", "Idea", "Thread", "Costs")
 
 
-def without_comments(text: str) -> str:
-    """The code with comments and strings blanked, line numbers kept."""
-    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-    return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+def words(readme: str) -> int:
+    """The words of a README beside its tables, a word being what stands between spaces and has a letter or a
+    digit. Tables are what stands between `<!-- table: -->` and `<!-- end table -->`, the rows of a Markdown
+    table, and a fenced block of which at least half the lines are in columns: with a |, or with two gaps of
+    two or more spaces. So a drawing is a table, too."""
+    text = re.sub(r"<!-- table\b.*?<!-- end table -->", "", readme, flags=re.DOTALL)
+
+    def unless_a_table(fence: re.Match) -> str:
+        lines = [line.strip() for line in fence[1].splitlines() if line.strip()]
+        columns = [line for line in lines if "|" in line or len(re.findall(r"\S {2,}(?=\S)", line)) > 1]
+        return "" if 2 * len(columns) >= len(lines) else fence[1]
+
+    text = re.sub(r"^```[^\n]*\n(.*?)^```[^\n]*$", unless_a_table, text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^\s*\|.*$|<!--.*?-->|<img\b[^>]*>", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # of a link what is shown
+    return sum(1 for word in text.split() if re.search(r"[^\W_]", word))
 
 
-def line_of(text: str, offset: int) -> int:
-    return text.count("\n", 0, offset) + 1
+def first_picture(readme: str) -> int | None:
+    """The line of the first image or drawing, which is a fenced block of no language."""
+    is_open = False
+    for number, line in enumerate(readme.splitlines(), 1):
+        if re.search(r"!\[[^\]]*\]\(|<img\b|<picture\b", line):
+            return number
+        if line.startswith("```"):
+            if not is_open and line.strip() in ("```", "```text"):
+                return number
+            is_open = not is_open
+    return None
+
+
+def comment_above(lines: list[str], line: int) -> str:
+    """The comment right above the declaration that reaches to `line`, counted from 1."""
+    above = line - 2
+    while above >= 0 and (code := lines[above].strip()) and not code.startswith("//") \
+            and not code.endswith((";", "{", "}")):
+        above -= 1  # template <...>, static, #if
+    block = []
+    while above >= 0 and lines[above].lstrip().startswith("//"):
+        block.insert(0, lines[above])
+        above -= 1
+    return "\n".join(block)
+
+
+def step_of(name: str) -> str | None:
+    match = STEP_FOLDER.match(name)
+    return match[0] if match else None
+
+
+def order(step: str) -> tuple[int, int]:
+    match = STEP_FOLDER.match(step)
+    return int(match[1]), int(match[2])
 
 
 class Checker:
     def __init__(self, root: Path):
         self.root = root
         self.findings: list[str] = []
+        self.texts: dict[str, str] = {}
         folders = [path for path in sorted(root.glob("stage*/*")) if path.is_dir()]
         self.steps = [path.relative_to(root).as_posix() for path in folders]
-        patterns = ["common/**/*.h", "common/**/*.hip", "common/**/*.cpp", "stage*/*/*.h", "stage*/*/*.hip"]
-        self.sources = sorted({path for pattern in patterns for path in root.glob(pattern)})
+        self.laddered = {step for step in self.steps
+                         if STEP_FOLDER.fullmatch(step) and (root / step / "versions").is_dir()}
+        found = {path for folder in ("common", "stage*/*") for suffix in ("h", "hip", "cpp")
+                 for path in root.glob(f"{folder}/**/*.{suffix}")}
+        self.sources = sorted(path.relative_to(root).as_posix() for path in found)
+        self.unused = {pair for pair in UPWARD if pair[0] in self.steps}
 
     def find(self, where: str, what: str) -> None:
         self.findings.append(f"{where}: {what}")
 
     def read(self, name: str) -> str:
-        path = self.root / name
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        if name not in self.texts:
+            path = self.root / name
+            self.texts[name] = path.read_text(encoding="utf-8") if path.is_file() else ""
+        return self.texts[name]
+
+    def is_too_long(self, name: str, what: str) -> None:
+        lines, most = line_count(self.read(name)), LIMITS[f"lines of {what}"]
+        if lines > most:
+            self.find(name, f"{lines} lines, of at most {most} for {what}")
 
     # ---- Steps ----------------------------------------------------------------------------------
 
@@ -87,16 +195,13 @@ class Checker:
                 self.find(step, "a step's folder is named stageN_name/NN_step")
                 continue
             stage, number, name = match[1], int(match[2]), match[3]
-            here = {path.name for path in (self.root / step).iterdir()}
-            wanted = {f"{name}.h", f"{name}.hip", f"{name}_test.hip", "README.md"}
-            for missing in sorted(wanted - here):
-                self.find(step, f"{missing} is missing")
-            contract = self.read(f"{step}/{name}.h") if f"{name}.h" in here else ""
-            for extra in sorted(here - wanted):
-                is_part = extra.endswith(".h") and f'#include "{step}/{extra}"' in contract
-                is_known = rf"{name}_({HARDWARE}\.h|({HARDWARE}_)?instances\.hip)|exercise\.toml"
-                if not is_part and not re.fullmatch(is_known, extra):
-                    self.find(step, f"{extra} is not one of a step's four files")
+            if step in self.laddered:
+                self.check_files(step, name)
+                self.check_versions(step, name)
+                self.check_readme(f"{step}/README.md")
+                self.check_exercises(step)
+            else:
+                self.check_four_files(step, name)
             if not re.search(rf"^\s*{re.escape(step)}\s*\)?\s*$", cmake, re.MULTILINE):
                 self.find("CMakeLists.txt", f"{step} is not in the list of steps")
             row = re.compile(rf"\|\s*{stage}\.{number}\s*\|.*\({re.escape(step)}/?(README\.md)?\)")
@@ -107,21 +212,173 @@ class Checker:
                 if linked not in self.steps:
                     self.find("README.md", f"the roadmap links {linked}, which does not exist")
 
+    def check_four_files(self, step: str, name: str) -> None:
+        here = {path.name for path in (self.root / step).iterdir()}
+        wanted = {f"{name}.h", f"{name}.hip", f"{name}_test.hip", "README.md"}
+        for missing in sorted(wanted - here):
+            self.find(step, f"{missing} is missing")
+        contract = self.read(f"{step}/{name}.h")
+        for extra in sorted(here - wanted):
+            is_part = extra.endswith(".h") and f'#include "{step}/{extra}"' in contract
+            is_known = rf"{name}_({HARDWARE}\.h|({HARDWARE}_)?instances\.hip)|exercise\.toml"
+            if not is_part and not re.fullmatch(is_known, extra):
+                self.find(step, f"{extra} is not one of a step's four files")
+
+    # ---- Steps with versions/ -------------------------------------------------------------------
+
+    def files(self, step: str, pattern: str = "**/*") -> list[str]:
+        """The files of a step that match, by their names within it."""
+        folder = self.root / step
+        return sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern)
+                      if path.is_file())
+
+    def check_files(self, step: str, name: str) -> None:
+        here = self.files(step)
+        for missing in sorted({"README.md", f"{name}.h", f"{name}.cpp", f"{name}_test.cpp"} - {*here}):
+            self.find(step, f"{missing} is missing")
+        if not self.files(step, "versions/*.hip"):
+            self.find(step, "versions/ has no .hip file")
+        known = rf"README\.md|exercise\.toml|{name}_test\.hip|\w+\.(h|cpp)|versions/\w+\.hip|detail/\w+\.h"
+        for extra in here:
+            if not re.fullmatch(known, extra):
+                self.find(step, f"{extra} is no file of a step: see CONTRIBUTING.md")
+        self.is_too_long(f"{step}/{name}.h", "NAME.h")
+        for header in self.files(step, "detail/*.h"):
+            self.is_too_long(f"{step}/{header}", "detail/*.h")
+        for source in self.files(step, "*.h") + self.files(step, "*.cpp"):
+            self.check_plain(f"{step}/{source}")
+        if f"{name}_test.hip" in here:
+            source = f"{step}/{name}_test.hip"
+            if way := self.way_to(source, lambda target: target.startswith("catch2/"), False):
+                self.find(source, f"includes Catch2{way}: the cases stand in {name}_test.cpp")
+
+    def check_plain(self, name: str) -> None:
+        """A file that a host compiler reads on every backend."""
+        text = self.read(name)
+        self.match_all(name, without_comments(text), DEVICE_CODE)
+        direct = [line for line, target in includes(text) if target == "common/gpu.h"]
+        for line in direct:
+            self.find(f"{name}:{line}", "plain C++ includes common/gpu_runtime.h, not common/gpu.h")
+        if not direct and (way := self.way_to(name, lambda target: target == "common/gpu.h", True)):
+            self.find(name, f"plain C++ reaches common/gpu.h{way}")
+
+    def way_to(self, name: str, is_wanted, always: bool) -> str:
+        """' through HEADER' where `name` includes a wanted file, ' itself' where it does so directly, else ''.
+        With `always`, what is included under an #if is not followed: the build may leave it out."""
+        for first in included(self.read(name), always):
+            seen, left = {first}, [first]
+            while left:
+                target = left.pop()
+                if is_wanted(target):
+                    return " itself" if target == first else f" through {first}"
+                new = {*included(self.read(target), always)} - seen
+                seen |= new
+                left += new
+        return ""
+
+    def first_version(self, step: str, name: str) -> str:
+        """The file of the first of kVersions: named like it, or defining the launcher in its entry."""
+        contract = re.sub(r"//[^\n]*", "", self.read(f"{step}/{name}.h"))
+        entry = re.search(r'\bkVersions\b[^=;]*=?\s*\{\s*\{\s*"(\w+)"([^;]*?\})\s*(,|\})', contract)
+        here = self.files(step, "versions/*.hip")
+        if entry and f"versions/{entry[1]}.hip" in here:
+            return f"versions/{entry[1]}.hip"
+        for launcher in re.findall(r"\blaunch_\w+", entry[2]) if entry else ():
+            for version in here:
+                if any(one.name == launcher and one.body
+                       for one in definitions(self.read(f"{step}/{version}"))):
+                    return version
+        return "versions/naive.hip"
+
+    def check_versions(self, step: str, name: str) -> None:
+        if "kVersions" not in without_comments(self.read(f"{step}/{name}.h")):
+            self.find(f"{step}/{name}.h", "lists no kVersions")
+        first = self.first_version(step, name)
+        for version in self.files(step, "versions/*.hip"):
+            where = f"{step}/{version}"
+            code = without_comments(self.read(where))
+            self.is_too_long(where, "versions/*.hip")
+            kernels = [line_of(code, found.start()) for found in KERNEL.finditer(code)]
+            what = "the first version's" if version == first else "a version's"
+            latest = LIMITS[f"line of {what} first kernel"]
+            if kernels and kernels[0] > latest:
+                self.find(f"{where}:{kernels[0]}", f"{what} first kernel begins at line {latest} or before")
+            shared = [target for _, target in includes(self.read(where)) if "/detail/" in target]
+            is_host_code = version == "versions/best.hip" or order(step)[0] == 0  # errors, memory
+            if not kernels and not is_host_code \
+                    and not any(KERNEL.search(without_comments(self.read(target))) for target in shared):
+                self.find(where, "has no kernel, nor includes a header of detail/ that has one")
+            for line in kernels:
+                self.check_comment(where, line)
+        self.check_names(step)
+        for source in self.files(step, "versions/*.hip") + self.files(step, "detail/*.h"):
+            self.check_barriers(f"{step}/{source}")
+
+    def check_names(self, step: str) -> None:
+        """The versions of a step may be compiled as one file, so no two define the same thing."""
+        owners: dict[tuple, str] = {}
+        for version in self.files(step, "versions/*.hip"):
+            for one in definitions(self.read(f"{step}/{version}")):
+                owner = owners.setdefault((one.name, one.kind), version)
+                if owner != version and (one.body or one.parameters < 0):
+                    self.find(f"{step}/{version}:{one.line}", f"{one.name} is defined in {owner}, too")
+
+    def check_comment(self, name: str, line: int) -> None:
+        above = comment_above(self.read(name).splitlines(), line)
+        missing = [word for word in COMMENT_OF_A_KERNEL
+                   if not re.search(rf"^\s*//\s*{word}\s*:", above, re.MULTILINE)]
+        if missing:
+            self.find(f"{name}:{line}", f"the comment above this kernel lacks {', '.join(missing)}")
+
+    def check_barriers(self, name: str) -> None:
+        text = self.read(name)
+        code, lines = without_comments(text), text.splitlines()
+        for found in re.finditer(r"\b__syncthreads\w*\s*\(", code):
+            line = line_of(code, found.start())
+            column = found.start() - (code.rfind("\n", 0, found.start()) + 1)
+            if not re.search(r"//\s*\w|/\*", lines[line - 1][column:]):
+                self.find(f"{name}:{line}", "a barrier has a comment behind it: what is true from here on")
+
+    def check_readme(self, name: str) -> None:
+        text = self.read(name)
+        if not text:
+            return  # missing: found above
+        count, most = words(text), LIMITS["words of README.md"]
+        if count > most:
+            self.find(name, f"{count} words beside its tables, of at most {most}")
+        picture, latest = first_picture(text), LIMITS["line of README.md's first picture"]
+        if picture is None or picture > latest:
+            self.find(f"{name}:{picture or 1}", f"a picture is within the first {latest} lines")
+
+    def check_exercises(self, step: str) -> None:
+        for source in self.files(step):
+            if re.search(r"\.(h|hip|cpp)$", source) and not source.startswith("versions/"):
+                text = self.read(f"{step}/{source}")
+                for found in EXERCISE.finditer(text):
+                    line = line_of(text, found.end())
+                    self.find(f"{step}/{source}:{line}", "exercises stand in versions/ only")
+        text = self.read(f"{step}/exercise.toml")
+        for found in re.finditer(r'^\s*file\s*=\s*"([^"]*)"', text, re.MULTILINE):
+            if found[1] not in self.files(step, "versions/*.hip"):
+                line = line_of(text, found.start(1))
+                self.find(f"{step}/exercise.toml:{line}", f"{found[1]} is not a file of versions/")
+
     # ---- Sources --------------------------------------------------------------------------------
 
     def check_sources(self) -> None:
-        for path in self.sources:
-            name = path.relative_to(self.root).as_posix()
-            text = path.read_text(encoding="utf-8")
+        for name in self.sources:
+            text = self.read(name)
             code = without_comments(text)
-            if path.suffix == ".h" and "#pragma once" not in code:
+            if name.endswith(".h") and "#pragma once" not in code:
                 self.find(f"{name}:1", "a header begins with #pragma once")
             self.check_includes(name, text)
             if BACKENDS.search(name):
                 continue
             self.match_all(name, code, ONE_VENDOR)
-            if path.suffix != ".cpp" and not TESTS.search(name):
+            if not name.endswith(".cpp") and not TESTS.search(name):
                 self.match_all(name, code, WAVE_SIZE)
+        for step, target in sorted(self.unused):
+            self.find(step, f"no longer includes {target}: take it out of UPWARD in scripts/check_structure.py")
 
     def match_all(self, name: str, code: str, rules: dict[str, str]) -> None:
         for pattern, what in rules.items():
@@ -129,9 +386,9 @@ class Checker:
                 self.find(f"{name}:{line_of(code, found.start())}", f"`{found[0].strip()}`: {what}")
 
     def check_includes(self, name: str, text: str) -> None:
-        own = STEP_FOLDER.match(name)
-        for found in re.finditer(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE):
-            where, target = f"{name}:{line_of(text, found.start(1))}", found[1]
+        own = step_of(name)
+        for line, target in includes(text):
+            where = f"{name}:{line}"
             if not re.match(r"(common|stage\d+_\w+)/", target):
                 self.find(where, f'"{target}": an include is spelled from the root of the repository')
                 continue
@@ -139,27 +396,66 @@ class Checker:
                 self.find(where, f'"{target}" does not exist')
             if not target.endswith(".h"):
                 self.find(where, f'"{target}": only headers are included')
-            other = STEP_FOLDER.match(target)
+            other = step_of(target)
             if not other:
                 continue
             if not own:
                 self.find(where, f'"{target}": common/ includes no step')
-            elif int(other[1]) > int(own[1]):
-                self.find(where, f'"{target}" is in a later stage: arrows go only down')
+            elif (own, target) in UPWARD:
+                self.unused.discard((own, target))
+            elif order(other) > order(own):
+                self.find(where, f'"{target}" is in a later step: arrows go only down')
+
+    # ---- Second definitions ---------------------------------------------------------------------
+
+    def check_copies(self) -> None:
+        """A step with versions/ defines nothing that common/*.h or an earlier one's detail/*.h has: no class or
+        macro of the same name, no function of the same name and number of parameters, and no constant of
+        common/. Nor is a body the same, whatever it is called, as one in an earlier step with versions/."""
+        names: dict[tuple[str, int], str] = {}
+        bodies: dict[str, tuple[str, str]] = {}
+
+        def keep(source: str, found: list[Definition], is_shared: bool) -> None:
+            for one in found:
+                if OWN_IN_EACH_STEP.fullmatch(one.name):
+                    continue
+                if is_shared and (one.kind != IS_CONSTANT or source.startswith("common/")):
+                    names.setdefault((one.name, one.parameters), source)
+                if len(one.body) >= LIMITS["characters of a copied body"]:
+                    bodies.setdefault(one.body, (source, one.name))
+
+        for source in self.sources:
+            if re.fullmatch(r"common/\w+\.h", source):
+                keep(source, definitions(self.read(source)), True)
+        for step in sorted(self.laddered, key=order):
+            here = [source for source in self.sources if step_of(source) == step]
+            defined = {source: definitions(self.read(source)) for source in here}
+            for source, found in defined.items():
+                for one in found:
+                    self.check_copy(source, one, names, bodies)
+            for source, found in defined.items():
+                keep(source, found, "/detail/" in source)
+
+    def check_copy(self, source: str, one: Definition, names: dict, bodies: dict) -> None:
+        if OWN_IN_EACH_STEP.fullmatch(one.name):
+            return
+        where = f"{source}:{one.line}"
+        if (owner := names.get((one.name, one.parameters))) and (one.body or one.parameters < 0):
+            self.find(where, f"{one.name} is defined in {owner}: include that")
+        elif one.body in bodies:
+            owner, name = bodies[one.body]
+            self.find(where, f"{one.name} is a copy of {name} in {owner}: include it, or move it to common/")
 
     # ---- The build ------------------------------------------------------------------------------
 
     def check_build(self, build: Path) -> None:
-        """CMake leaves one source per header in headers/, which the target `headers` compiles."""
-        compiled = {
-            found
-            for source in build.glob("headers/*.hip")
-            for found in re.findall(r'#include "([^"]+)"', source.read_text(encoding="utf-8"))
-        }
-        headers = [*self.root.glob("common/*.h"), *self.root.glob("stage*/*/*.h")]
-        for path in sorted(headers):
-            name = path.relative_to(self.root).as_posix()
-            if name not in compiled and name != "common/check.h":  # gpu.h's second half
+        """CMake leaves one source per header in headers/, which the target `headers` compiles: a .hip file or,
+        for a header of plain C++, a .cpp file."""
+        compiled = {target for pattern in ("headers/*.hip", "headers/*.cpp") for source in build.glob(pattern)
+                    for _, target in includes(source.read_text(encoding="utf-8"))}
+        for name in self.sources:
+            if re.fullmatch(r"common/\w+\.h|stage\d+_\w+/\w+/(detail/)?\w+\.h", name) \
+                    and name not in compiled and name not in NOT_ALONE:
                 self.find(name, f"is not compiled alone in {build}")
 
 
@@ -171,6 +467,7 @@ def main() -> int:
     checker = Checker(arguments.root)
     checker.check_steps()
     checker.check_sources()
+    checker.check_copies()
     if arguments.build:
         checker.check_build(arguments.build)
     for finding in checker.findings:

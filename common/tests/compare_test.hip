@@ -100,7 +100,8 @@ TEST_CASE("compare: the element nearest to its own bound is shown") {
     const Comparison result = compare_lists<double>({11, 2.5, 3}, {10, 2, 3}, {100, 1, 1});
     CHECK(result.ok);
     CHECK(result.index == 1);
-    CHECK(result.max_error == 0.5);
+    CHECK(result.of_bound == 0.5);
+    CHECK(result.max_error == 1);  // that of element 0
     CHECK(result.bound == 1);
     CHECK(result.got == 2.5);
     CHECK(result.want == 2);
@@ -112,11 +113,54 @@ TEST_CASE("compare: the element nearest to its own bound is shown") {
     CHECK(result.failed == 1);
     CHECK(result.index == 1);
     CHECK(result.max_error == 5);
+    CHECK(result.of_bound == 1.25);
   }
   SECTION("the first of equals") {
     CHECK(compare_lists<double>({1, 3, 4}, {1, 2, 3}, {1, 2, 2}).index == 1);
     CHECK(compare_lists<float>({0, NAN, NAN}, {0, 0, 0}, {1, 1, 1}).index == 1);
   }
+}
+
+TEST_CASE("compare: a NaN is the largest error, whatever comes after it") {
+  const Comparison result = compare_lists<float>({NAN, 100, 1}, {0, 0, 0}, {1, 1, 0});
+  CHECK(std::isnan(result.max_error));
+  CHECK(result.of_bound == kInfinity);
+  CHECK(result.index == 0);
+  CHECK(compare_one(2.0f, 1.0, 0).of_bound == kInfinity);
+  CHECK(compare_one(1.0f, 1.0, 0).of_bound == 0);
+}
+
+TEST_CASE("together: the worst element of all, and every count") {
+  const Comparison far = compare_lists<double>({1.9, 2}, {1, 2}, {1, 1});
+  const Comparison large = compare_lists<double>({5, 2, 3}, {1, 2, 3}, {100, 1, 1});
+  for (const Comparison& both : {together({far, large}), together({large, far})}) {
+    CHECK(both.ok);
+    CHECK(both.compared == 5);
+    CHECK(both.of_bound == far.of_bound);
+    CHECK(both.got == 1.9);
+    CHECK(both.bound == 1);
+    CHECK(both.max_error == 4);
+  }
+  SECTION("a failure before everything that is right") {
+    const Comparison wrong = compare_lists<float>({0, poisoned<float>()}, {0, 0}, {1, 1});
+    for (const Comparison& all : {together({far, wrong, large}), together({wrong, far})}) {
+      CHECK_FALSE(all.ok);
+      CHECK(all.failed == 1);
+      CHECK(all.unwritten == 1);
+      CHECK(all.index == 1);
+      CHECK(all.first == 1);
+      CHECK(std::isnan(all.got));
+      CHECK(std::isnan(all.max_error));
+    }
+  }
+  SECTION("a part may be refused for what no element shows") {
+    Comparison refused = compare_lists<double>({7}, {7}, {1});
+    refused.ok = false;
+    const Comparison both = together({far, refused});
+    CHECK_FALSE(both.ok);
+    CHECK(both.want == 7);
+  }
+  CHECK(together({}).ok);
 }
 
 TEST_CASE("compare: integers beyond a float's digits are told apart") {

@@ -57,6 +57,7 @@ Row timed(const std::string& name, double ms, const Work& work) {
 
 Row checked(Row row, double error, double bound, std::size_t index) {
   row.check.compared = 4096, row.check.max_error = error, row.check.bound = bound;
+  row.check.of_bound = error == 0 ? 0 : error / bound;
   row.check.index = index;
   return row;
 }
@@ -71,6 +72,7 @@ Row failed(const std::string& name) {
   row.name = name;
   row.check.ok = false, row.check.compared = 4096, row.check.failed = 12, row.check.unwritten = 3;
   row.check.max_error = std::numeric_limits<double>::quiet_NaN();
+  row.check.of_bound = std::numeric_limits<double>::infinity();
   row.check.got = row.check.max_error, row.check.want = 2.5, row.check.bound = 0.00049;
   row.check.index = 7;
   return row;

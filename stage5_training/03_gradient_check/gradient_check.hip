@@ -34,6 +34,7 @@ Row row_of(const Version<gradient_check::MakeCase>& version, const Sizes& sizes,
   row.work.limit = Work::Limit::none;
   row.check.ok = found.ok, row.check.compared = found.checked, row.check.failed = found.failed;
   row.check.max_error = found.error, row.check.bound = gradient_check::kTolerance;
+  row.check.of_bound = found.error / gradient_check::kTolerance;
   row.check.index = found.index, row.check.got = found.analytic, row.check.want = found.numeric;
   row.shape = c.arguments[found.argument].shape;
   char text[160];

@@ -24,6 +24,7 @@
 
 #include "common/compare.h"
 #include "common/gpu.h"
+#include "common/graph.h"
 #include "common/program.h"
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
@@ -437,29 +438,6 @@ inline void launch_operations(Trainer& t, unsigned steps) {
 
 // ---- A graph ----------------------------------------------------------------------------------
 
-// What `launch` queues on a stream, recorded once: one call launches it all again.
-class Graph {
- public:
-  template <class Launch>
-  Graph(hipStream_t stream, Launch launch) {
-    hipGraph_t graph = nullptr;
-    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-    launch();
-    HIP_CHECK(hipStreamEndCapture(stream, &graph));
-    const hipError_t error = hipGraphInstantiateWithFlags(&executable_, graph, 0);
-    HIP_CHECK(hipGraphDestroy(graph));
-    HIP_CHECK(error);
-  }
-  ~Graph() { static_cast<void>(hipGraphExecDestroy(executable_)); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-
-  void launch(hipStream_t stream) const { HIP_CHECK(hipGraphLaunch(executable_, stream)); }
-
- private:
-  hipGraphExec_t executable_ = nullptr;
-};
-
 // The kernels of `operations`, launched kStepsPerGraph steps at a time. Their arguments are frozen,
 // and need not change: the optimizer's schedule counts its steps on the device.
 inline void launch_graph(Trainer& t, unsigned steps) {
@@ -467,7 +445,7 @@ inline void launch_graph(Trainer& t, unsigned steps) {
   if (length == 0) return;
   // exercise: capture `length` steps; replay them, and launch what is left one by one (about 8
   // lines)
-  const Graph graph(t.stream, [&] {
+  const gpu::Graph graph(t.stream, [&] {
     for (unsigned i = 0; i < length; ++i) launch_step(t);
   });
   run_in_pieces(t, steps, [&](unsigned piece) {

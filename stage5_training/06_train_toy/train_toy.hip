@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/training.h"
 #include "stage5_training/06_train_toy/train_toy.h"
 
 using train_toy::Points;

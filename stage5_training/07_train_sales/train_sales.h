@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "common/gpu.h"
+#include "common/graph.h"
 #include "common/program.h"
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
@@ -44,12 +45,12 @@
 
 namespace train_sales {
 
+using gpu::Graph;
 using optimizers::Hyperparameters;
 using optimizers::Kind;
 using optimizers::Schedule;
 using optimizers::Tensor;
 using sequential::Sequential;
-using train_toy::Graph;
 
 // ---- Tuning -----------------------------------------------------------------------------------
 

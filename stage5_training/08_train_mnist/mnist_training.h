@@ -15,6 +15,7 @@
 
 #include "common/compare.h"
 #include "common/gpu.h"
+#include "common/graph.h"
 #include "common/program.h"
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
@@ -27,10 +28,10 @@
 namespace mnist {
 
 using device_matrix::DeviceBuffer;
+using gpu::Graph;
 using optimizers::Schedule;
 using random_numbers::Permutation;
 using sequential::Sequential;
-using train_toy::Graph;
 using train_toy::Trajectory;
 
 // ---- Tuning -----------------------------------------------------------------------------------

@@ -33,18 +33,6 @@ struct Check {
   }
 };
 
-// The verdict on several results: all counts, and the element that came closest to its bound.
-Comparison together(const std::vector<Comparison>& parts) {
-  const auto closeness = [](const Comparison& part) { return part.max_error / part.bound; };
-  Comparison worst = parts.front();
-  for (const Comparison& part : parts)
-    if (!part.ok || (worst.ok && closeness(part) > closeness(worst))) worst = part;
-  worst.compared = worst.failed = worst.unwritten = 0;
-  for (const Comparison& part : parts)
-    worst.compared += part.compared, worst.failed += part.failed, worst.unwritten += part.unwritten;
-  return worst;
-}
-
 struct Arrays {
   // x, bias and grad_y in [-1, 1), w in +-1 / sqrt(C R S) as a layer's are when training begins.
   Arrays(const Problem& problem, std::uint64_t seed)

@@ -110,18 +110,6 @@ std::string too_large(double bytes) {
   return bytes < 0.95 * static_cast<double>(free_bytes) ? "" : "needs " + memory_text(bytes);
 }
 
-// The verdict on several results: all counts, and the element that came closest to its bound.
-Comparison together(const std::vector<Comparison>& parts) {
-  const auto closeness = [](const Comparison& part) { return part.max_error / part.bound; };
-  Comparison worst = parts.front();
-  for (const Comparison& part : parts)
-    if (!part.ok || (worst.ok && closeness(part) > closeness(worst))) worst = part;
-  worst.compared = worst.failed = worst.unwritten = 0;
-  for (const Comparison& part : parts)
-    worst.compared += part.compared, worst.failed += part.failed, worst.unwritten += part.unwritten;
-  return worst;
-}
-
 template <class T>
 Comparison compare_rows(const RowSample& sample, const T* array, const attention::Values& want) {
   const std::vector<T> got = sample.to_host(array);

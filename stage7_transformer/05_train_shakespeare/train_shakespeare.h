@@ -42,6 +42,7 @@
 #include <vector>
 
 #include "common/gpu.h"
+#include "common/graph.h"
 #include "common/program.h"
 #include "common/random.h"
 #include "common/safetensors.h"
@@ -53,7 +54,6 @@
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
-#include "stage5_training/06_train_toy/train_toy.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/03_attention/attention.h"
@@ -65,12 +65,12 @@ namespace train_shakespeare {
 
 using dense_backward::Branches;
 using device_matrix::DeviceBuffer;
+using gpu::Graph;
 using optimizers::Schedule;
 using sequential::NamedTensor;
 using shakespeare::Corpus;
 using shakespeare::Sizes;
 using shakespeare::Vocabulary;
-using train_toy::Graph;
 using transformer_block::Shape;
 
 // ---- Settings ---------------------------------------------------------------------------------

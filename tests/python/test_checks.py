@@ -156,6 +156,362 @@ def test_common_includes_no_step(project):
     assert "common/timer.h:2: " in structure(project).stdout
 
 
+# A step with versions/: one lesson per file.
+
+LADDER = "stage1_vector/02_axpy"
+CONTRACT = """#pragma once
+#include "common/gpu_runtime.h"
+namespace axpy {
+void launch_naive(float* y, const float* x, size_t n);
+void launch_vectorized(float* y, const float* x, size_t n);
+void best(float* y, const float* x, size_t n);
+inline constexpr Version<Launch> kVersions[] = {
+    {"naive", launch_naive, "one element per thread"},
+    {"vectorized", launch_vectorized, "16 bytes per load"},
+};
+}  // namespace axpy
+"""
+COMMENT = """// y = 2 x    x, y (n).
+// Fixes : a CPU core takes the elements one after the other.
+// Idea  : one thread per element.
+// Thread: t owns y[t].
+// Costs : 8 n bytes.
+"""
+VERSION = f"""#include "common/gpu.h"
+#include "{LADDER}/axpy.h"
+namespace axpy {{
+{COMMENT}template <int kBlock>
+static __global__ void axpy_NAME(float* y, const float* x, size_t n) {{
+  // exercise: double it (about 1 line)
+  if (threadIdx.x < n) y[threadIdx.x] = twice(x[threadIdx.x]);
+  // end exercise
+  __syncthreads();  // y is written
+}}
+void launch_NAME(float* y, const float* x, size_t n) {{ LAUNCH(axpy_NAME<1>, 1, 1, 0, y, x, n); }}
+}}  // namespace axpy
+"""
+TWICE = """#pragma once
+#include "common/gpu.h"
+namespace axpy {
+__device__ inline float twice(float x) { return x + x; }
+}
+"""
+
+
+@pytest.fixture
+def ladder(project):
+    """The smallest project, with a second step that has all that the new form allows."""
+    files = {
+        "CMakeLists.txt": f"set(steps\n  {STEP}\n  {LADDER})\n",
+        "common/gpu_runtime.h": "#pragma once\n",
+        "common/rounding.h": "#pragma once\n#define ROUNDED 1\ninline constexpr double kRoundoff = 6e-8;\n"
+                             "double gamma(double n);\nstruct Carrier { double error; };\n",
+        "common/testing.h": "#pragma once\n#if __has_include(<x>)\n#include <catch2/catch.hpp>\n#endif\n",
+        f"{LADDER}/README.md": "# 1.2\n\n```\n x x x\n```\n",
+        f"{LADDER}/axpy.h": CONTRACT,
+        f"{LADDER}/axpy.cpp": f'#include "{LADDER}/axpy.h"\nint main() {{ return axpy::run(1); }}\n',
+        f"{LADDER}/axpy_test.cpp": '#include "common/testing.h"\nvoid launch_wrong(float* y);\n',
+        f"{LADDER}/axpy_test.hip": '#include "common/gpu.h"\n',
+        f"{LADDER}/reference.h": "#pragma once\nstd::vector<double> axpy_cpu(double a);\n",
+        f"{LADDER}/reference.cpp": f'#include "{LADDER}/reference.h"\n',
+        f"{LADDER}/detail/twice.h": TWICE,
+        f"{LADDER}/versions/naive.hip": VERSION.replace("NAME", "naive"),
+        f"{LADDER}/versions/vectorized.hip": VERSION.replace("NAME", "vectorized"),
+        f"{LADDER}/versions/best.hip": "namespace axpy {\nvoid best(float* y, const float* x, size_t n) {}\n}\n",
+        f"{LADDER}/exercise.toml": '[[exercise]]\nfile = "versions/naive.hip"\n',
+    }
+    headers = [name for name in files if name.endswith(".h")]
+    for number, header in enumerate(headers):
+        suffix = "hip" if "detail" in header else "cpp"
+        write(project, f"build/headers/new{number}.{suffix}", f'#include "{header}"\n')
+    for name, text in files.items():
+        write(project, name, text)
+    with (project / "README.md").open("a") as readme:
+        readme.write(f"| 1.2 | [`axpy`]({LADDER}) |\n")
+    return project
+
+
+def change(root, name, old, new):
+    """Replaces `old` in a file of the step LADDER, or appends `new` where `old` is empty."""
+    path = root / LADDER / name
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
+
+
+def only_finding(root):
+    answer = structure(root)
+    lines = answer.stdout.splitlines()
+    assert answer.returncode == 1 and len(lines) == 2, answer.stdout + answer.stderr
+    return lines[0]
+
+
+def test_a_step_with_versions_that_follows_the_rules_passes(ladder):
+    answer = structure(ladder)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "2 steps" in answer.stdout
+
+
+@pytest.mark.parametrize("name", ["README.md", "axpy.h", "axpy.cpp", "axpy_test.cpp"])
+def test_a_missing_file_of_a_step_with_versions_is_found(ladder, name):
+    (ladder / LADDER / name).unlink()
+    assert f"{LADDER}: {name} is missing" in structure(ladder).stdout
+
+
+def test_a_step_with_an_empty_folder_of_versions_is_found(ladder):
+    for version in (ladder / LADDER / "versions").iterdir():
+        version.unlink()
+    assert f"{LADDER}: versions/ has no .hip file" in structure(ladder).stdout
+
+
+@pytest.mark.parametrize("name", ["axpy.hip", "notes.txt", "versions/shared.h", "detail/kernel.hip",
+                                  "detail/deep/x.h", "data/x.csv", "axpy_instances.hip", "versions/naive.cpp"])
+def test_what_is_no_file_of_a_step_with_versions_is_found(ladder, name):
+    write(ladder, f"{LADDER}/{name}", "#pragma once\n")
+    assert f"{LADDER}: {name} is no file of a step" in structure(ladder).stdout
+
+
+@pytest.mark.parametrize("name, most", [("axpy.h", 120), ("versions/vectorized.hip", 200), ("detail/twice.h", 250)])
+def test_a_file_that_is_too_long_is_found(ladder, name, most):
+    lines = len((ladder / LADDER / name).read_text().splitlines())
+    change(ladder, name, "", "//\n" * (most - lines))
+    assert structure(ladder).returncode == 0
+    change(ladder, name, "", "//\n")
+    assert f"{LADDER}/{name}: {most + 1} lines, of at most {most}" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("name, latest", [("naive", 29), ("vectorized", 40)])
+def test_a_kernel_that_begins_too_late_is_found(ladder, name, latest):
+    version = f"versions/{name}.hip"
+    text = (ladder / LADDER / version).read_text()
+    line = text[:text.index("__global__")].count("\n") + 1
+    write(ladder, f"{LADDER}/{version}", "// __global__\n" * (latest - line) + text)
+    assert structure(ladder).returncode == 0
+    write(ladder, f"{LADDER}/{version}", "// __global__\n" * (latest - line + 1) + text)
+    assert f"{LADDER}/{version}:{latest + 1}: " in only_finding(ladder)
+
+
+@pytest.mark.parametrize("first", ['{"tiled_16", launch_naive, "16"},', '{"tiled_16", {launch_naive, 2}, "16"},'])
+def test_the_first_version_is_the_file_that_defines_its_launcher(ladder, first):
+    (ladder / LADDER / "versions/naive.hip").rename(ladder / LADDER / "versions/tiled.hip")
+    change(ladder, "exercise.toml", "naive", "tiled")
+    change(ladder, "axpy.h", '{"naive", launch_naive, "one element per thread"},', first)
+    assert structure(ladder).returncode == 0
+    text = (ladder / LADDER / "versions/tiled.hip").read_text()
+    write(ladder, f"{LADDER}/versions/tiled.hip", "//\n" * 25 + text)
+    assert "tiled.hip:35: the first version's first kernel begins at line 29" in only_finding(ladder)
+
+
+def test_a_contract_without_a_list_of_versions_is_found(ladder):
+    change(ladder, "axpy.h", "kVersions", "kOthers")
+    assert f"{LADDER}/axpy.h: lists no kVersions" in only_finding(ladder)
+
+
+def test_a_version_without_a_kernel_is_found_unless_a_detail_header_has_it(ladder):
+    write(ladder, f"{LADDER}/versions/third.hip", f'#include "{LADDER}/detail/twice.h"\n')
+    assert f"{LADDER}/versions/third.hip: has no kernel" in only_finding(ladder)
+    change(ladder, "detail/twice.h", "", "static __global__ void axpy_twice() {}\n")
+    assert structure(ladder).returncode == 0
+
+
+def test_a_version_of_stage_0_may_be_host_code(project):
+    write(project, "stage0_infra/05_memory_pool/versions/bump.hip", "void* take(size_t bytes) { return nullptr; }\n")
+    assert "has no kernel" not in structure(project).stdout
+
+
+@pytest.mark.parametrize("prose, fits", [
+    ("word " * 1198, True),  # and the title's two
+    ("word " * 1199, False),
+    ("| word " * 1300 + "|", True),
+    ("<!-- table: axpy -->\n" + "word\n" * 1300 + "<!-- end table -->", True),
+    ("```\n" + "naive    1 ms    2 GB/s\n" * 400 + "```", True),
+    ("```sh\n" + "scripts/course run 1.2\n" * 500 + "```", False),
+])
+def test_a_long_readme_is_found_but_its_tables_do_not_count(ladder, prose, fits):
+    write(ladder, f"{LADDER}/README.md", f"# 1.2 axpy\n\n![](a.svg)\n\n{prose}\n")
+    answer = structure(ladder)
+    assert (answer.returncode == 0) is fits, answer.stdout
+    assert fits or f"{LADDER}/README.md: " in only_finding(ladder)
+
+
+@pytest.mark.parametrize("text, fits", [
+    ("\n" * 39 + "![a ladder](a.svg)\n", True),
+    ("\n" * 39 + '<img src="a.svg">\n', True),
+    ("\n" * 40 + "```\n+--+\n```\n", False),
+    ("```sh\nscripts/course run 1.2\n```\n", False),
+])
+def test_a_readme_without_an_early_picture_is_found(ladder, text, fits):
+    write(ladder, f"{LADDER}/README.md", text)
+    assert fits == (structure(ladder).returncode == 0)
+    assert fits or "a picture is within the first 40 lines" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("name, line", [
+    ("axpy.cpp", '#include "common/gpu.h"'),
+    ("axpy_test.cpp", '#include "common/gpu.h"'),
+    ("axpy_test.cpp", "static __global__ void spoil(float* y) {}"),
+    ("reference.h", "inline void spoil() { LAUNCH(kernel, 1, 1, 0); }"),
+    ("axpy.cpp", "void spoil() { LAUNCH_ON(stream, kernel, 1, 1, 0); }"),
+])
+def test_a_kernel_in_plain_cpp_is_found(ladder, name, line):
+    before = len((ladder / LADDER / name).read_text().splitlines())
+    change(ladder, name, "", f"{line}\n")
+    assert f"{LADDER}/{name}:{before + 1}: " in only_finding(ladder)
+
+
+def test_plain_cpp_that_reaches_gpu_h_through_a_header_is_found(ladder):
+    write(ladder, "common/rounding.h", '#pragma once\n#if __CUDACC__\n#include "common/gpu.h"\n#endif\n')
+    change(ladder, "axpy.cpp", "", '#include "common/rounding.h"\n')
+    assert structure(ladder).returncode == 0
+    write(ladder, "common/rounding.h", '#pragma once\n#include "common/gpu.h"\n')
+    assert f"{LADDER}/axpy.cpp: plain C++ reaches common/gpu.h through common/rounding.h" in only_finding(ladder)
+
+
+def test_kernels_of_a_test_with_catch2_are_found(ladder):
+    change(ladder, "axpy_test.hip", "", '#include "common/testing.h"\n')
+    assert f"{LADDER}/axpy_test.hip: includes Catch2 through common/testing.h" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("name", ["detail/twice.h", "axpy.cpp", "axpy.h"])
+def test_an_exercise_outside_versions_is_found(ladder, name):
+    change(ladder, name, "", "// exercise: nothing (about 0 lines)\n")
+    assert "exercises stand in versions/ only" in only_finding(ladder)
+
+
+def test_an_exercise_of_a_file_that_is_not_there_is_found(ladder):
+    change(ladder, "exercise.toml", "naive.hip", "tiled.hip")
+    assert f"{LADDER}/exercise.toml:2: versions/tiled.hip is not a file of versions/" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("hardware", ["sm80", "sm90", "cdna"])
+def test_only_files_named_for_hardware_use_a_vendors_names(ladder, hardware):
+    text = VERSION.replace("NAME", "mma").replace("twice(", "__builtin_amdgcn_twice(")
+    write(ladder, f"{LADDER}/versions/mma_{hardware}.hip", text)
+    assert structure(ladder).returncode == 0
+    (ladder / LADDER / f"versions/mma_{hardware}.hip").rename(ladder / LADDER / "versions/mma.hip")
+    assert "belongs in a file named for its hardware" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("word", ["Fixes", "Idea", "Thread", "Costs"])
+def test_a_kernel_whose_comment_lacks_a_line_is_found(ladder, word):
+    change(ladder, "versions/vectorized.hip", f"// {word}", "// Else")
+    assert f"the comment above this kernel lacks {word}" in only_finding(ladder)
+
+
+def test_a_kernel_below_another_ones_comment_is_found(ladder):
+    change(ladder, "versions/vectorized.hip", "void launch_vec", "static __global__ void second() {}\nvoid launch_vec")
+    assert "lacks Fixes, Idea, Thread, Costs" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("name", ["versions/naive.hip", "detail/twice.h"])
+def test_a_barrier_without_a_comment_is_found(ladder, name):
+    change(ladder, name, "", "__device__ inline void wait_NAME() { __syncthreads(); }\n".replace("NAME", name[0]))
+    assert "a barrier has a comment behind it" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("line, finding", [
+    ("static double gamma(double count) { return count; }", "gamma is defined in common/rounding.h"),
+    ("struct Carrier {\n  float x;\n};", "Carrier is defined in common/rounding.h"),
+    ("constexpr double kRoundoff = 6e-8;", "kRoundoff is defined in common/rounding.h"),
+    ("#define ROUNDED 2", "ROUNDED is defined in common/rounding.h"),
+    ("double gamma(double n);", ""),
+    ("double gamma(double n, int terms) { return n * terms; }", ""),
+    ("struct Carrier;", ""),
+    ("namespace { template <class T = int> struct Pair { double gamma(double n) { return n; } }; }", ""),
+    ("void f() { const auto gamma = [](double n) { return n; }; }", ""),
+    ("// double gamma(double n) { return n; }", ""),
+])
+def test_a_second_definition_of_what_common_has_is_found(ladder, line, finding):
+    change(ladder, "versions/naive.hip", "", line + "\n")
+    if finding:
+        assert finding in only_finding(ladder)
+    else:
+        answer = structure(ladder)
+        assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.parametrize("name", ["detail/twice.h", "reference.cpp", "axpy.cpp", "axpy_test.cpp", "axpy_test.hip"])
+def test_a_second_definition_is_found_in_every_file_of_a_step(ladder, name):
+    change(ladder, name, "", "static double gamma(double count) { return count; }\n")
+    assert "gamma is defined in common/rounding.h" in only_finding(ladder)
+
+
+def later_step(root, text):
+    """A third step, in the new form, whose program holds `text`."""
+    step = "stage1_vector/03_dot"
+    write(root, "CMakeLists.txt", f"set(steps\n  {STEP}\n  {LADDER}\n  {step})\n")
+    with (root / "README.md").open("a") as readme:
+        readme.write(f"| 1.3 | [`dot`]({step}) |\n")
+    write(root, "build/headers/dot.cpp", f'#include "{step}/dot.h"\n')
+    write(root, f"{step}/README.md", "![](a.svg)\n")
+    write(root, f"{step}/dot.h", "#pragma once\nextern const Version<Launch> kVersions[1];\n")
+    write(root, f"{step}/dot.cpp", text)
+    write(root, f"{step}/dot_test.cpp", "")
+    write(root, f"{step}/versions/naive.hip", f"{COMMENT}static __global__ void dot_naive() {{}}\n")
+
+
+def test_a_second_definition_of_what_an_earlier_step_has_is_found(ladder):
+    later_step(ladder, "float twice(float x) { return 2 * x; }\n")
+    assert f"dot.cpp:1: twice is defined in {LADDER}/detail/twice.h" in only_finding(ladder)
+
+
+def test_a_copy_under_another_name_is_found(ladder):
+    body = "{\n  double sum = 0;  // COMMENT\n  for (double x : values) sum += x * x * x + x * x + x + 1;\n" \
+           "  if (sum < 0) sum = -sum;\n  return sum;\n}\n"
+    change(ladder, "reference.cpp", "", f"double cubic(const Values& values) {body}")
+    later_step(ladder, f"static double together(const Values& values) {body.replace('COMMENT', 'a sum')}")
+    assert f"dot.cpp:1: together is a copy of cubic in {LADDER}/reference.cpp" in only_finding(ladder)
+
+
+def test_what_every_step_has_of_its_own_is_no_copy(ladder):
+    change(ladder, "detail/twice.h", "", "struct Problem { int n; };\ninline double bound(double x) { return x; }\n")
+    later_step(ladder, "struct Problem { int n; };\ndouble bound(double x) { return x; }\nint main() {}\n")
+    answer = structure(ladder)
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.parametrize("line", ["static int round_up(int n) { return n; }", "struct Tile {};",
+                                  "constexpr int kSide = 16;"])
+def test_two_versions_that_define_the_same_are_found(ladder, line):
+    change(ladder, "versions/naive.hip", "", line + "\n")
+    assert structure(ladder).returncode == 0
+    change(ladder, "versions/vectorized.hip", "", line + "\n")
+    assert "is defined in versions/naive.hip, too" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("header", ["axpy.h", "detail/twice.h", "reference.h"])
+def test_each_header_of_a_step_with_versions_is_compiled_alone(ladder, header):
+    for source in (ladder / "build/headers").iterdir():
+        if f"{LADDER}/{header}" in source.read_text():
+            source.unlink()
+    assert f"{LADDER}/{header}: is not compiled alone" in only_finding(ladder)
+
+
+@pytest.mark.parametrize("name", [f"{STEP}/vector_add.hip", f"{STEP}/vector_add_test.hip", f"{STEP}/vector_add.h"])
+def test_an_include_of_a_later_step_of_the_same_stage_is_found(ladder, name):
+    path = ladder / name
+    path.write_text(path.read_text() + f'#include "{LADDER}/axpy.h"\n')
+    assert f'"{LADDER}/axpy.h" is in a later step: arrows go only down' in only_finding(ladder)
+
+
+def test_a_version_includes_earlier_steps_and_no_later_ones(ladder):
+    change(ladder, "versions/vectorized.hip", "", f'#include "{STEP}/vector_add.h"\n')
+    assert structure(ladder).returncode == 0
+    later_step(ladder, "")
+    change(ladder, "versions/vectorized.hip", "", '#include "stage1_vector/03_dot/dot.h"\n')
+    assert "is in a later step" in only_finding(ladder)
+
+
+def test_an_exception_that_nothing_needs_is_found(project):
+    write(project, "stage0_infra/03_timing/timing.h", '#pragma once\n')
+    assert "no longer includes stage0_infra/04_device_matrix/device_matrix.h" in structure(project).stdout
+    write(project, "stage0_infra/04_device_matrix/device_matrix.h", "#pragma once\n")
+    write(project, "stage0_infra/03_timing/timing.h",
+          '#pragma once\n#include "stage0_infra/04_device_matrix/device_matrix.h"\n')
+    answer = structure(project)
+    assert "no longer" not in answer.stdout and "arrows" not in answer.stdout
+
+
 # ---- check_device_code.py ---------------------------------------------------------------------------
 
 
