@@ -19,7 +19,7 @@ from .setting_up import ROOT
 
 # In the order of --help.
 COMMANDS = ("run", "test", "bench", "plot", "list", "start", "check", "watch", "hint", "solution",
-            "progress", "doctor", "report", "profile")
+            "diff", "progress", "doctor", "report", "profile")
 
 
 def main(arguments: list[str], description: str) -> int:

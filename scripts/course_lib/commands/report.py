@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .. import process, report, terminal
+from .. import diffs, process, report, steps, terminal
 from ..build import build_root
 from ..errors import FAILED, OK, CourseError
 from ..terminal import say
@@ -41,7 +41,8 @@ def command(options: argparse.Namespace) -> int:
         if code != 0:
             raise CourseError(f"the pictures could not be drawn: see {log}", FAILED)
 
-    report.write(options.files or folders, out, draw, options.pictures)
+    ladders = {step.name: diffs.ladder(step) for step in steps.discover(ROOT)}
+    report.write(options.files or folders, out, draw, options.pictures, ladders)
     say(f"{min(str(out), os.path.relpath(out), key=len)}: {out.stat().st_size / 1e6:.1f} MB, "
         "open it in a browser")
     return OK
