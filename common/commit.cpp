@@ -1,8 +1,8 @@
 #include <cstdlib>
 #include <string>
 
+#include <course_commit.h>  // made by every build: cmake/commit.cmake
 #include "common/report.h"
-#include "course_commit.h"  // made by every build: cmake/commit.cmake
 
 std::string build_commit() {
   const std::string built = COURSE_COMMIT;

@@ -30,7 +30,8 @@ struct Measured {
   std::function<void(hipStream_t)> launch;
   // Copies the result back and compares it. Called after each checked launch.
   std::function<Comparison()> verify;
-  Outputs outputs = {};  // what a launch writes: poisoned before each checked one
+  // {pointer, bytes} of what a launch writes: poisoned before each checked one.
+  std::vector<std::pair<void*, size_t>> outputs = {};
   // Called before each checked launch: puts back what the work reads and overwrites.
   std::function<void()> prepare = {};
   // Compares the result on integers; without it, verify() does.
@@ -94,6 +95,7 @@ class Measurement {
   // in check_exactly(), is not timed. --repeat says how many times each is timed, all rounds
   // together.
   const std::vector<Row>& run(Report& report) {
+    rows_.clear();
     for (Entry& entry : entries_) {
       if (!is_left(entry)) continue;
       entry.row.check = check_once(entry.measured, entry.measured.verify);

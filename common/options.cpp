@@ -275,7 +275,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
                    Options* options) {
   const bool is_cpu = backend == "cpu";
   // Values are read as text and parsed here, so that every message says what would be right.
-  std::string size, seed, repeat, wave, order;
+  std::string size, seed, repeat, wave, devices, order;
   bool list = false;
 
   CLI::App app(fmt::format("{} {}: {}", program.step, program.name, program.summary), program.name);
@@ -303,6 +303,10 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   const char* cpu_only = is_cpu ? "" : " (CPU backend only)";
   auto* wave_option = app.add_option("--wave", wave, fmt::format("threads per wave{}", cpu_only))
                           ->type_name("32|64");
+  auto* devices_option =
+      app.add_option("--devices", devices,
+                     fmt::format("devices that share this machine (default 1){}", cpu_only))
+          ->type_name("1..8");
   auto* order_option =
       app.add_option("--order", order, fmt::format("turns of blocks and threads{}", cpu_only))
           ->type_name("forward|reverse|random:SEED");
@@ -356,13 +360,19 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   for (const auto& [name, value] : extra)
     if (app.count(name) > 0) options->extra[name] = value;
 
-  if (!is_cpu && wave_option->count() + order_option->count() > 0)
-    usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",
-                            wave_option->count() > 0 ? "--wave" : "--order", backend));
+  for (const CLI::Option* option : {wave_option, devices_option, order_option})
+    if (!is_cpu && option->count() > 0)
+      usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",
+                              option->get_name(), backend));
   if (wave_option->count() > 0) {
     if (wave != "32" && wave != "64")
       usage_error(fmt::format("--wave: '{}' is neither 32 nor 64", wave));
     setenv("HIP_CPU_WAVE", wave.c_str(), 1);
+  }
+  if (devices_option->count() > 0) {
+    if (devices.size() != 1 || devices[0] < '1' || devices[0] > '8')
+      usage_error(fmt::format("--devices: '{}' is not a number from 1 to 8", devices));
+    setenv("HIP_CPU_DEVICES", devices.c_str(), 1);
   }
   if (order_option->count() > 0) {
     if (!is_order(order))

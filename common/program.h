@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/exit_code.h"
@@ -90,12 +91,11 @@ inline std::string missing(Needs needs) {
   }
 }
 
-// {pointer, bytes} of what a launch must write.
-using Outputs = std::vector<std::pair<void*, size_t>>;
-
-// Poisons the outputs, launches, waits, and has `verify` compare what came out.
+// Poisons the outputs ({pointer, bytes} of what the launch must write), launches, waits, and has
+// `verify` compare what came out.
 template <class Launch, class Verify>
-Comparison check_launch(const Outputs& outputs, Launch&& launch, Verify&& verify) {
+Comparison check_launch(const std::vector<std::pair<void*, size_t>>& outputs, Launch&& launch,
+                        Verify&& verify) {
   for (const auto& [pointer, bytes] : outputs) gpu::poison(pointer, bytes);
   launch();
   HIP_CHECK(hipDeviceSynchronize());
@@ -109,8 +109,8 @@ Comparison check_launch(const Outputs& outputs, Launch&& launch, Verify&& verify
 //   settle_ms is time_gpu's
 template <class Launch, class Verify>
 Row measure(const std::string& name, const std::string& lesson, Needs needs, Work work,
-            const Outputs& outputs, int repeat, Launch&& launch, Verify&& verify,
-            double settle_ms = 20) {
+            const std::vector<std::pair<void*, size_t>>& outputs, int repeat, Launch&& launch,
+            Verify&& verify, double settle_ms = 20) {
   Row row;
   row.name = name, row.lesson = lesson, row.work = work;
   row.skipped = missing(needs);

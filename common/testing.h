@@ -57,26 +57,32 @@ namespace testing {
 
 // ---- Inputs -----------------------------------------------------------------------------------
 
-// n numbers of sequence `stream`, uniform in [shift - scale, shift + scale).
-inline std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale = 1,
+// n numbers of sequence `stream`, uniform in [-1, 1), or in [shift - scale, shift + scale).
+inline std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale,
                                         float shift = 0) {
   std::vector<float> values(n);
   for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i) + shift;
   return values;
 }
+inline std::vector<float> random_floats(size_t n, std::uint32_t stream) {
+  return random_floats(n, stream, 1);
+}
 
-// n integers in [-most, most]. The sums of their products are exact in float in every order, as
-// long as they stay below 2^24.
-inline std::vector<float> random_integers(size_t n, std::uint32_t stream, float most = 3) {
+// n integers in [-3, 3], or in [-most, most]. The sums of their products are exact in float in
+// every order, as long as they stay below 2^24.
+inline std::vector<float> random_integers(size_t n, std::uint32_t stream, float most) {
   std::vector<float> values = random_floats(n, stream);
   for (float& value : values) value = std::rint(most * value);
   return values;
 }
+inline std::vector<float> random_integers(size_t n, std::uint32_t stream) {
+  return random_integers(n, stream, 3);
+}
 
 // ---- Bits -------------------------------------------------------------------------------------
 
-// Whether two values, or all elements of two arrays, hold the same bits: a NaN is equal to itself
-// here, and 0 is not -0.
+// Whether two values, or all elements of two arrays (of arrays), hold the same bits: a NaN is equal
+// to itself here, and 0 is not -0.
 template <class T>
 bool same_bits(const T& a, const T& b) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -84,10 +90,8 @@ bool same_bits(const T& a, const T& b) {
 }
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!same_bits(a[i], b[i])) return false;
-  return true;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& x, const T& y) { return same_bits(x, y); });
 }
 
 // ---- Graphs -----------------------------------------------------------------------------------

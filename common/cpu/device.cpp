@@ -1,7 +1,8 @@
-// The device that the CPU backend pretends to be: its properties, limits and memory.
+// The devices that the CPU backend pretends to be: their properties, limits and memory.
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -117,6 +118,19 @@ Device make_device() {
   return d;
 }
 
+int count_devices() {
+  const char* text = std::getenv("HIP_CPU_DEVICES");
+  if (text == nullptr || *text == '\0') return 1;
+  if (text[0] < '1' || text[0] > '0' + kMaxDevices || text[1] != '\0')
+    refuse("HIP_CPU_DEVICES", text, "a number from 1 to 8");
+  return text[0] - '0';
+}
+
+thread_local int current = 0;
+
+// The peers of each device, one way: bit b of peers[a] lets kernels of a use b's memory.
+std::atomic<DeviceSet> peers[kMaxDevices];
+
 int last_level_cache_bytes() {
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
     if (const long bytes = sysconf(level); bytes > 0)
@@ -127,21 +141,41 @@ int last_level_cache_bytes() {
 // Every call that names a device begins here.
 hipError_t check_device(int device_number) {
   if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
-  return set_error(device_number == 0 ? hipSuccess : hipErrorInvalidDevice);
+  return set_error(exists(device_number) ? hipSuccess : hipErrorInvalidDevice);
+}
+
+// The same for calls that name another device than the current one.
+hipError_t check_peer(int device_number) {
+  if (const hipError_t error = check_device(device_number); error != hipSuccess) return error;
+  return set_error(device_number != current ? hipSuccess : hipErrorInvalidDevice);
 }
 
 }  // namespace
 
 int lanes_per_wave = 0;
+int device_count = 1;
 
 const Device& device() {
   static const Device* const instance = [] {
     const Device* opened = new Device(make_device());
     lanes_per_wave = opened->wave;
+    device_count = count_devices();
     return opened;
   }();
   return *instance;
 }
+
+int current_device() { return current; }
+
+bool exists(int device_number) {
+  static_cast<void>(device());
+  return device_number >= 0 && device_number < device_count;
+}
+
+OnDevice::OnDevice(int device) : before_(current) { current = device; }
+OnDevice::~OnDevice() { current = before_; }
+
+DeviceSet reachable_from(int device) { return 1u << device | peers[device]; }
 
 size_t available_memory() { return memory_limit().available; }
 size_t total_memory() { return memory_limit().total; }
@@ -189,24 +223,33 @@ using cpu::set_error;
 
 hipError_t hipGetDeviceCount(int* count) {
   if (count == nullptr) return set_error(hipErrorInvalidValue);
-  *count = 1;
+  static_cast<void>(cpu::device());
+  *count = cpu::device_count;
   return cpu::device_state();
 }
 
 hipError_t hipGetDevice(int* device) {
   if (device == nullptr) return set_error(hipErrorInvalidValue);
-  *device = 0;
+  *device = cpu::current_device();
   return cpu::device_state();
 }
 
-hipError_t hipSetDevice(int device) { return cpu::check_device(device); }
+// A lost device can be made the current one, to reset it, but the call says that it is lost.
+hipError_t hipSetDevice(int device) {
+  if (!cpu::exists(device)) return set_error(hipErrorInvalidDevice);
+  cpu::current = device;
+  return cpu::device_state();
+}
 
 hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   if (const hipError_t error = cpu::check_device(device); error != hipSuccess) return error;
   if (properties == nullptr) return set_error(hipErrorInvalidValue);
   hipDeviceProp_t p{};
-  std::snprintf(p.name, sizeof p.name, "%s", cpu::device().name.c_str());
-  p.totalGlobalMem = cpu::total_memory();
+  std::string name = cpu::device().name;
+  const std::string which = std::to_string(device) + " of " + std::to_string(cpu::device_count);
+  if (cpu::device_count > 1) name += ", device " + which;
+  std::snprintf(p.name, sizeof p.name, "%s", name.c_str());
+  p.totalGlobalMem = cpu::total_memory() / static_cast<size_t>(cpu::device_count);
   p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = Device::kMaxSharedBytes;
   p.regsPerBlock = 65536;
   p.warpSize = cpu::device().wave;
@@ -304,6 +347,9 @@ hipError_t hipDeviceReset() {
   cpu::destroy_all_handles();
   cpu::free_all_memory();
   cpu::forget_errors();
+  const cpu::DeviceSet self = 1u << cpu::current;
+  for (std::atomic<cpu::DeviceSet>& set : cpu::peers) set &= ~self;
+  cpu::peers[cpu::current] = 0;
   return hipSuccess;
 }
 
@@ -320,7 +366,35 @@ hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   if (free_bytes == nullptr || total_bytes == nullptr) return set_error(hipErrorInvalidValue);
   const cpu::MemoryLimit limit = cpu::memory_limit();
   *free_bytes = limit.available, *total_bytes = limit.total;
+  static_cast<void>(cpu::device());
+  if (cpu::device_count == 1) return hipSuccess;
+  *total_bytes = limit.total / static_cast<size_t>(cpu::device_count);
+  const size_t left = *total_bytes - std::min(*total_bytes, cpu::used_memory());
+  *free_bytes = std::min(limit.available, left);
   return hipSuccess;
+}
+
+hipError_t hipDeviceCanAccessPeer(int* can_access, int device, int peer) {
+  if (const hipError_t error = cpu::check_device(device); error != hipSuccess) return error;
+  if (can_access == nullptr) return set_error(hipErrorInvalidValue);
+  if (!cpu::exists(peer)) return set_error(hipErrorInvalidDevice);
+  *can_access = device != peer;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+  if (const hipError_t error = cpu::check_peer(peer); error != hipSuccess) return error;
+  if (flags != 0) return set_error(hipErrorInvalidValue);
+  const cpu::DeviceSet bit = 1u << peer;
+  const bool already = (cpu::peers[cpu::current].fetch_or(bit) & bit) != 0;
+  return set_error(already ? hipErrorPeerAccessAlreadyEnabled : hipSuccess);
+}
+
+hipError_t hipDeviceDisablePeerAccess(int peer) {
+  if (const hipError_t error = cpu::check_peer(peer); error != hipSuccess) return error;
+  const cpu::DeviceSet bit = 1u << peer;
+  const bool enabled = (cpu::peers[cpu::current].fetch_and(~bit) & bit) != 0;
+  return set_error(enabled ? hipSuccess : hipErrorPeerAccessNotEnabled);
 }
 
 hipError_t hipFuncSetAttribute(const void* kernel, hipFuncAttribute attribute, int value) {

@@ -2,8 +2,8 @@
 //
 // Three kinds. A call that fails returns its error. A launch returns nothing, so its error waits in
 // the host thread's "last error" until someone asks. A kernel that goes wrong while it runs has
-// lost the device: nobody can say what its memory holds, so from the next call that waits on, every
-// call returns that error until the device is reset.
+// lost its device: nobody can say what the memory holds, so from the next call that waits on, every
+// call returns that error until the device is reset. Other devices are none the worse.
 #include <unistd.h>
 
 #include <atomic>
@@ -44,6 +44,8 @@ constexpr ErrorName kErrorNames[] = {
     {hipErrorInvalidContext, "hipErrorInvalidContext", "invalid device context"},
     {hipErrorNoBinaryForGpu, "hipErrorNoBinaryForGpu",
      "no kernel image is available for execution on the device"},
+    {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
     {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
     {hipErrorIllegalState, "hipErrorIllegalState",
      "the operation cannot be performed in the present state"},
@@ -53,6 +55,10 @@ constexpr ErrorName kErrorNames[] = {
     {hipErrorLaunchOutOfResources, "hipErrorLaunchOutOfResources",
      "too many resources requested for launch"},
     {hipErrorLaunchTimeOut, "hipErrorLaunchTimeOut", "the launch timed out and was terminated"},
+    {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled",
+     "peer access is already enabled"},
+    {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled",
+     "peer access has not been enabled"},
     {hipErrorContextIsDestroyed, "hipErrorContextIsDestroyed", "context is destroyed"},
     {hipErrorAssert, "hipErrorAssert", "device-side assert triggered"},
     {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
@@ -89,13 +95,17 @@ const ErrorName& lookup(hipError_t error) {
 
 thread_local hipError_t last_error = hipSuccess;
 
-std::atomic<hipError_t> fault{hipSuccess};
-std::atomic<bool> fault_surfaced{false};
-
 // The process whose refused launch or fault nobody has read yet; 0: none. A forked child must not
 // report what happened to its parent.
-std::atomic<pid_t> launch_unread{0}, fault_unread{0};
+std::atomic<pid_t> launch_unread{0};
 std::atomic<hipError_t> unread_launch_error{hipSuccess};
+
+struct DeviceFault {
+  std::atomic<hipError_t> error{hipSuccess};
+  std::atomic<bool> surfaced{false};
+  std::atomic<pid_t> unread{0};
+};
+DeviceFault faults[kMaxDevices];
 
 struct Diagnosis {
   std::mutex mutex;
@@ -115,11 +125,11 @@ void report_at_exit(int status, void*) {
   if (launch_unread == self)
     lines.push_back(std::string("a launch failed and nobody asked for its error: ") +
                     lookup(unread_launch_error).name);
-  if (fault_unread == self)
-    lines.push_back(std::string("a kernel failed and no call waited for it: ") +
-                    lookup(fault).name);
-  if (fault == hipSuccess)  // a program that lost its device is not asked to tidy up
-    for (std::string& leak : describe_leaks(10 - lines.size())) lines.push_back(std::move(leak));
+  for (const DeviceFault& fault : faults)
+    if (fault.unread == self)
+      lines.push_back(std::string("a kernel failed and no call waited for it: ") +
+                      lookup(fault.error).name);
+  for (std::string& leak : describe_leaks(10 - lines.size())) lines.push_back(std::move(leak));
   if (lines.empty()) return;
   std::fflush(nullptr);
   for (const std::string& line : lines) std::fprintf(stderr, "cpu backend: %s\n", line.c_str());
@@ -159,27 +169,31 @@ void launch_failed(hipError_t error, const std::string& why) {
   launch_unread = getpid();
 }
 
-void raise_fault(hipError_t error, const std::string& why) {
+void raise_fault(hipError_t error, const std::string& why, int device) {
   diagnose(why);
   hipError_t none = hipSuccess;
-  if (fault.compare_exchange_strong(none, error)) fault_unread = getpid();
+  if (faults[device].error.compare_exchange_strong(none, error)) faults[device].unread = getpid();
 }
 
-bool device_lost() { return fault != hipSuccess; }
+bool device_lost(int device) { return faults[device].error != hipSuccess; }
 
-hipError_t device_state() { return set_error(fault_surfaced ? fault.load() : hipSuccess); }
+hipError_t device_state(int device) {
+  return set_error(faults[device].surfaced ? faults[device].error.load() : hipSuccess);
+}
 
-hipError_t device_wait() {
-  if (!device_lost()) return hipSuccess;
-  fault_surfaced = true;
-  fault_unread = 0;
-  return device_state();
+hipError_t device_wait(int device) {
+  if (!device_lost(device)) return hipSuccess;
+  faults[device].surfaced = true;
+  faults[device].unread = 0;
+  return device_state(device);
 }
 
 void forget_errors() {
-  fault_surfaced = false;
-  fault.store(hipSuccess);
-  fault_unread = launch_unread = 0;
+  DeviceFault& fault = faults[current_device()];
+  fault.surfaced = false;
+  fault.error.store(hipSuccess);
+  fault.unread = 0;
+  launch_unread = 0;
   last_error = hipSuccess;
 }
 

@@ -35,6 +35,8 @@ std::string text_of(const dim3& extent) {
 struct Grid {
   Grid(const Launch& what, const void* kernel_body) : launch(what), body(kernel_body) {}
 
+  const int device = current_device();  // what the host threads work for, whoever they belong to
+
   const Launch& launch;
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
@@ -78,6 +80,7 @@ void report_fault(Grid& grid, BlockRunner& runner) {
 // Takes blocks until none is left, or `most` times. The whole loop is one try: the fault handler
 // jumps back to its beginning.
 void run_blocks(Grid& grid, size_t most) {
+  const OnDevice scope(grid.device);
   BlockRunner& runner = block_runner();
   use_signal_stack();
   if (sigsetjmp(runner.fault_jump, 0) != 0) return report_fault(grid, runner);
@@ -185,6 +188,12 @@ bool check_launch(const Launch& launch, const void* const* pointers, int count) 
   if (error == hipSuccess) error = check_stream(launch.stream);
   std::string why;
   if (error == hipSuccess) error = refusal(launch, &why);
+  if (const int device = device_of(launch.stream);
+      error == hipSuccess && device != current_device()) {
+    why = std::string("kernel ") + launch.kernel + ": the stream belongs to device " +
+          std::to_string(device) + ", the current device is " + std::to_string(current_device());
+    error = hipErrorInvalidHandle;
+  }
   for (int i = 0; i < count && error == hipSuccess; ++i) {
     const PointerKind kind = pointer_kind(pointers[i]);
     if (kind != PointerKind::host && kind != PointerKind::freed) continue;
@@ -199,19 +208,24 @@ bool check_launch(const Launch& launch, const void* const* pointers, int count) 
 
 void execute(const Launch& launch, const void* body) {
   if (device_lost()) return;  // as on a GPU, queued work is dropped
+  std::string why;
+  if (device_count > 1 && !are_reachable(body, launch.body_bytes, &why))
+    return raise_fault(hipErrorIllegalAddress,
+                       std::string("kernel ") + launch.kernel + " on device " +
+                           std::to_string(current_device()) + " is given a pointer that is " + why);
   watch_for_faults();
   start_watchdog();
-  open_device_memory();
+  const DeviceSet reachable = reachable_from(current_device());
+  const OpenMemory open(reachable);
   run_grid(launch, body);
   std::string damage;
-  if (!check_redzones(&damage))
+  if (!check_redzones(reachable, &damage))
     raise_fault(hipErrorIllegalAddress, std::string("kernel ") + launch.kernel + ": " + damage);
-  close_device_memory();
 }
 
-void execute_later(const Launch& launch, const void* body, size_t bytes) {
+void execute_later(const Launch& launch, const void* body) {
   const auto* first = static_cast<const std::byte*>(body);
-  record(launch.stream, [launch, copy = std::vector<std::byte>(first, first + bytes)] {
+  record(launch.stream, [launch, copy = std::vector<std::byte>(first, first + launch.body_bytes)] {
     execute(launch, copy.data());
   });
 }

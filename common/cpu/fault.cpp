@@ -132,6 +132,8 @@ std::string describe_fault(const BlockRunner& runner, const Fault& fault) {
     return who + "needs more stack than a thread has (256 KiB where it waits at a barrier)";
   if (runner.is_shared_guard(fault.address))
     return who + verb + "outside the launch's dynamic shared memory";
+  std::string why;
+  if (!is_reachable(fault.address, &why)) return who + verb + why;
   const std::string place = describe_address(fault.address);
   if (!place.empty()) return who + verb + place;
   char text[64];

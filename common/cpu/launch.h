@@ -54,7 +54,10 @@ struct Launch {
   hipStream_t stream;
   bool cooperative;
   Range (*run)(const void* body, const Position& position, unsigned first, unsigned last);
+  size_t body_bytes;
 };
+
+extern int device_count;  // 1 until the environment has been read
 
 // Runs threads [first, last) of one block, numbered x fastest, up to the first that has to wait.
 template <class Body>
@@ -90,7 +93,17 @@ bool check_launch(const Launch& launch, const void* const* pointers, int count);
 // Runs the kernel to its end. What goes wrong inside is reported by the next call that waits.
 void execute(const Launch& launch, const void* body);
 // The same as a node of the graph that launch.stream is capturing, with a copy of the body's bytes.
-void execute_later(const Launch& launch, const void* body, size_t bytes);
+void execute_later(const Launch& launch, const void* body);
+
+// Bytes that belong to no argument must not look like a pointer to another device's memory.
+template <class Body>
+void clear_padding([[maybe_unused]] Body* body) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(body);
+#endif
+#endif
+}
 
 template <class Argument>
 void collect_pointer(const void** pointers, int* count, const Argument& argument) {
@@ -102,17 +115,19 @@ void collect_pointer(const void** pointers, int* count, const Argument& argument
 template <class Kernel, class... Arguments>
 void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
             bool cooperative, Kernel kernel, Arguments... arguments) {
-  const auto body = [=] { kernel(arguments...); };
-  using Body = std::remove_const_t<decltype(body)>;
+  auto body = [=] { kernel(arguments...); };
+  using Body = decltype(body);
   static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= alignof(std::max_align_t),
                 "a kernel's arguments reach a GPU as bytes");
-  const Launch launch{name, grid, block, shared_bytes, stream, cooperative, &run_threads<Body>};
+  const Launch launch{
+      name, grid, block, shared_bytes, stream, cooperative, &run_threads<Body>, sizeof body};
   const void* pointers[sizeof...(Arguments) + 1] = {};
   int count = 0;
   (collect_pointer(pointers, &count, arguments), ...);
   if (!check_launch(launch, pointers, count)) return;
+  if (device_count > 1) clear_padding(&body);
   if (is_capturing(stream))
-    execute_later(launch, &body, sizeof body);
+    execute_later(launch, &body);
   else
     execute(launch, &body);
 }

@@ -10,11 +10,17 @@
 // is found after the launch. Fresh bytes are 0xFF: a float that nobody wrote is NaN. A freed buffer
 // gives its memory back, but its addresses stay reserved and inaccessible until many others have
 // been freed, so a pointer that outlived its buffer faults too and the fault can be explained.
+//
+// A buffer belongs to a device, but all host threads can reach all of it, whichever device they
+// work for. What keeps a kernel out of the memory of other devices: the pointers that a launch is
+// given are looked at, and with HIP_CPU_STRICT=1 the pages are closed to it. Pages are open or
+// closed to the whole process, so then work that may not use the same devices' memory takes turns.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -69,6 +75,7 @@ size_t round_up(size_t bytes, size_t multiple) {
 }
 
 struct Buffer {
+  int device = 0;
   PointerKind kind = PointerKind::device;
   char* data = nullptr;
   size_t bytes = 0;
@@ -96,11 +103,15 @@ struct Heap {
   std::deque<std::uintptr_t> freed_order;
   size_t freed_bytes = 0;  // address space in quarantine
   std::uintptr_t next_check = 0;
-  int opened = 0;  // how many launches and copies have device memory open (strict mode)
-  size_t device_bytes = 0, most_device_bytes = 0;
+  int opened = 0;              // how many launches and copies have device memory open (strict mode)
+  DeviceSet open_devices = 0;  // whose, while there are any
+  std::condition_variable_any closed;  // there are none any more
   std::uint64_t allocations = 0;
   size_t allocated_since_look = 0, available_at_look = 0;
-  std::uint64_t release_threshold = 0;
+  struct PerDevice {
+    size_t bytes = 0, most_bytes = 0;
+    std::uint64_t release_threshold = 0;
+  } of[kMaxDevices];
 };
 
 Heap& heap() {  // never destroyed: static objects of the program may free buffers at any time
@@ -124,7 +135,9 @@ std::string name_of(const Buffer& buffer) {
   const char* kind = buffer.kind == PointerKind::pinned  ? "pinned "
                      : buffer.kind == PointerKind::freed ? "freed "
                                                          : "";
-  return std::string(kind) + std::to_string(buffer.bytes) + "-byte buffer allocated at " +
+  const bool on_device = device_count > 1 && buffer.kind != PointerKind::pinned;
+  return std::string(kind) + std::to_string(buffer.bytes) + "-byte buffer " +
+         (on_device ? "of device " + std::to_string(buffer.device) + " " : "") + "allocated at " +
          buffer.file + ":" + std::to_string(buffer.line);
 }
 
@@ -160,6 +173,13 @@ bool fits_in_memory(size_t bytes) {
   return h.allocated_since_look <= h.available_at_look;
 }
 
+// Is the current device's share of the machine's memory large enough for `bytes` more?
+bool fits_in_share(size_t bytes) {
+  static const size_t share = total_memory() / static_cast<size_t>(device_count);
+  const size_t used = heap().of[current_device()].bytes;
+  return device_count == 1 || (used <= share && bytes <= share - used);
+}
+
 hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* file, int line) {
   if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
   if (pointer == nullptr) return set_error(hipErrorInvalidValue);
@@ -167,11 +187,13 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   if (bytes == 0) return hipSuccess;
 
   Buffer b;
+  b.device = current_device();
   b.kind = kind, b.bytes = bytes, b.file = file, b.line = line, b.owner = getpid();
   Heap& h = heap();
   {
     const Lock lock(h.mutex);
     if (bytes > PTRDIFF_MAX / 4 || !fits_in_memory(bytes)) return set_error(hipErrorOutOfMemory);
+    if (kind == PointerKind::device && !fits_in_share(bytes)) return set_error(hipErrorOutOfMemory);
   }
   const size_t aligned_bytes = round_up(bytes, kAlignment);
   b.page_bytes = round_up(aligned_bytes, page());
@@ -194,12 +216,14 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   forbid(b.data_end(), b.slack());
 
   const Lock lock(h.mutex);
-  if (device().strict && kind == PointerKind::device && h.opened == 0)
+  const bool open = h.opened != 0 && (h.open_devices >> b.device & 1) != 0;
+  if (device().strict && kind == PointerKind::device && !open)
     mprotect(b.pages, b.page_bytes, PROT_NONE);
   b.number = h.allocations++;
   h.live[address_of(map)] = b;
-  h.device_bytes += kind == PointerKind::device ? bytes : 0;
-  h.most_device_bytes = std::max(h.most_device_bytes, h.device_bytes);
+  Heap::PerDevice& owner = h.of[b.device];
+  owner.bytes += kind == PointerKind::device ? bytes : 0;
+  owner.most_bytes = std::max(owner.most_bytes, owner.bytes);
   *pointer = b.data;
   return hipSuccess;
 }
@@ -229,7 +253,7 @@ bool check_redzone(const Buffer& b, size_t reach, std::string* what) {
 // Moves a live buffer to the quarantine: its memory goes back, its addresses stay taken.
 void bury(Heap& h, Buffer b) {
   h.live.erase(address_of(b.map_begin()));
-  h.device_bytes -= b.kind == PointerKind::device ? b.bytes : 0;
+  h.of[b.device].bytes -= b.kind == PointerKind::device ? b.bytes : 0;
   permit(b.pages, b.page_bytes);
   mmap(b.pages, b.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
        -1, 0);
@@ -249,6 +273,7 @@ void bury(Heap& h, Buffer b) {
 hipError_t release(const char* function, void* pointer, PointerKind kind) {
   if (pointer == nullptr) return device_state();
   const std::string call = std::string(function) + "(" + hex(pointer) + "): ";
+  const OpenMemory open;
   Heap& h = heap();
   const Lock lock(h.mutex);
   Buffer* b = find(h.live, pointer);
@@ -268,17 +293,29 @@ hipError_t release(const char* function, void* pointer, PointerKind kind) {
                 call + "the " + name_of(*b) + " is freed by " +
                     (kind == PointerKind::device ? "hipHostFree" : "hipFree"));
   std::string damage;
-  open_device_memory();
+  const int device = b->device;
   if (!check_redzone(*b, b->pad(), &damage))
-    raise_fault(hipErrorIllegalAddress, call + damage + " since it was allocated");
-  close_device_memory();
+    raise_fault(hipErrorIllegalAddress, call + damage + " since it was allocated", device);
   bury(h, *b);
-  return device_state();
+  return device_state(device);
 }
 
 void protect_device_memory(Heap& h, int access) {
   for (const auto& [begin, b] : h.live)
-    if (b.kind == PointerKind::device) mprotect(b.pages, b.page_bytes, access);
+    if (b.kind == PointerKind::device && (h.open_devices >> b.device & 1) != 0)
+      mprotect(b.pages, b.page_bytes, access);
+}
+
+// Is this the memory of a device that the current one can't reach? Guard pages are nobody's.
+bool is_out_of_reach(const Buffer& b, const void* p) {
+  return b.kind == PointerKind::device && p >= b.data && p <= b.data_end() &&
+         (reachable_from(current_device()) >> b.device & 1) == 0;
+}
+
+std::string out_of_reach(const Buffer& b, const void* p) {
+  const std::string from = std::to_string(current_device()), to = std::to_string(b.device);
+  return place_in(b, p) + ": device " + from + " has no peer access to device " + to +
+         " (hipDeviceEnablePeerAccess)";
 }
 
 }  // namespace
@@ -301,6 +338,31 @@ std::string describe_address(const void* address) {
   if (const Buffer* b = find(h.live, address)) return place_in(*b, address);
   if (const Buffer* old = find(h.freed, address)) return place_in(*old, address);
   return "";
+}
+
+int owner_of(const void* pointer) {
+  Heap& h = heap();
+  const Lock lock(h.mutex);
+  const Buffer* b = find(h.live, pointer);
+  return b == nullptr ? -1 : b->device;
+}
+
+bool is_reachable(const void* address, std::string* why) {
+  Heap& h = heap();
+  const Lock lock(h.mutex);
+  const Buffer* b = find(h.live, address);
+  if (b == nullptr || !is_out_of_reach(*b, address)) return true;
+  *why = out_of_reach(*b, address);
+  return false;
+}
+
+bool are_reachable(const void* arguments, size_t bytes, std::string* why) {
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* value = nullptr;
+    std::memcpy(&value, static_cast<const char*>(arguments) + at, sizeof value);
+    if (!is_reachable(value, why)) return false;
+  }
+  return true;
 }
 
 bool check_range(const std::string& function, const char* role, const void* pointer, size_t bytes,
@@ -329,53 +391,67 @@ bool check_range(const std::string& function, const char* role, const void* poin
   return true;
 }
 
-bool check_redzones(std::string* what) {
+bool check_redzones(DeviceSet devices, std::string* what) {
   if (kAddressSanitizer) return true;
   constexpr size_t kAtMost = 64;
   Heap& h = heap();
   const Lock lock(h.mutex);
   if (h.live.empty()) return true;
-  open_device_memory();
   bool good = true;
   auto next = h.live.lower_bound(h.next_check);
   for (size_t i = 0; good && i < std::min(kAtMost, h.live.size()); ++i, ++next) {
     if (next == h.live.end()) next = h.live.begin();
-    good = check_redzone(next->second, kRedzone, what);
+    if ((devices >> next->second.device & 1) != 0)
+      good = check_redzone(next->second, kRedzone, what);
   }
   h.next_check = next == h.live.end() ? 0 : next->first;
-  close_device_memory();
   return good;
 }
 
-void open_device_memory() {
+OpenMemory::OpenMemory(DeviceSet devices) {
   if (!device().strict) return;
+  devices &= (1u << device_count) - 1;
   Heap& h = heap();
-  const Lock lock(h.mutex);
+  std::unique_lock<std::recursive_mutex> lock(h.mutex);
+  h.closed.wait(lock, [&] { return h.opened == 0 || h.open_devices == devices; });
+  h.open_devices = devices;
   if (h.opened++ == 0) protect_device_memory(h, PROT_READ | PROT_WRITE);
 }
 
-void close_device_memory() {
+OpenMemory::~OpenMemory() {
   if (!device().strict) return;
   Heap& h = heap();
   const Lock lock(h.mutex);
-  if (--h.opened == 0) protect_device_memory(h, PROT_NONE);
+  if (--h.opened != 0) return;
+  protect_device_memory(h, PROT_NONE);
+  h.closed.notify_all();
 }
 
 void free_all_memory() {
   Heap& h = heap();
   const Lock lock(h.mutex);
-  while (!h.live.empty()) {
-    h.live.begin()->second.freed_by_reset = true;
-    bury(h, h.live.begin()->second);
+  const int device = current_device();
+  for (auto at = h.live.begin(); at != h.live.end();) {
+    Buffer& b = (at++)->second;  // first on to the next one: this one leaves the map
+    if (b.device != device) continue;
+    b.freed_by_reset = true;
+    bury(h, b);
   }
+}
+
+size_t used_memory() {
+  Heap& h = heap();
+  const Lock lock(h.mutex);
+  return h.of[current_device()].bytes;
 }
 
 std::vector<std::string> describe_leaks(size_t most) {
   Heap& h = heap();
   const Lock lock(h.mutex);
-  std::map<std::uint64_t, const Buffer*> leaks;  // oldest first
+  // Oldest first. A program that lost a device is not asked to tidy up there.
+  std::map<std::uint64_t, const Buffer*> leaks;
   for (const auto& [begin, b] : h.live)
-    if (b.owner == getpid()) leaks[b.number] = &b;
+    if (b.owner == getpid() && !device_lost(b.device)) leaks[b.number] = &b;
   const size_t named = leaks.size() <= most ? leaks.size() : most - 1;
   std::vector<std::string> lines;
   for (const auto& [number, b] : leaks) {
@@ -422,6 +498,7 @@ hipError_t hipHostFree(void* pointer) {
 hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream, const char* file,
                           int line) {
   if (const hipError_t error = cpu::check_stream(stream); error != hipSuccess) return error;
+  const cpu::OnDevice scope(cpu::device_of(stream));
   return hipMalloc(pointer, bytes, file, line);
 }
 
@@ -432,39 +509,51 @@ hipError_t hipFreeAsync(void* pointer, hipStream_t stream) {
 }
 
 namespace {
-const hipMemPool_t kPool = reinterpret_cast<hipMemPool_t>(0x10);  // the only one
+
+hipMemPool_t pool_of(int device) {  // each device's only one
+  return reinterpret_cast<hipMemPool_t>((static_cast<std::uintptr_t>(device) + 1) * 0x10);
 }
+
+int device_of(hipMemPool_t pool) {  // -1: there is no such pool
+  for (int device = 0; device < cpu::device_count; ++device)
+    if (pool == pool_of(device)) return device;
+  return -1;
+}
+
+}  // namespace
 
 hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
   if (pool == nullptr) return set_error(hipErrorInvalidValue);
-  if (device != 0) return set_error(hipErrorInvalidDevice);
-  *pool = kPool;
+  if (!cpu::exists(device)) return set_error(hipErrorInvalidDevice);
+  *pool = pool_of(device);
   return hipSuccess;
 }
 
 hipError_t hipMemPoolTrimTo(hipMemPool_t pool, size_t) {  // freed memory never stays in the pool
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
-  return set_error(pool == kPool ? hipSuccess : hipErrorInvalidValue);
+  return set_error(device_of(pool) >= 0 ? hipSuccess : hipErrorInvalidValue);
 }
 
 hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
-  if (pool != kPool || value == nullptr) return set_error(hipErrorInvalidValue);
+  const int device = device_of(pool);
+  if (device < 0 || value == nullptr) return set_error(hipErrorInvalidValue);
   cpu::Heap& h = cpu::heap();
   const cpu::Lock lock(h.mutex);
+  cpu::Heap::PerDevice& owner = h.of[device];
   const auto answer = [&](std::uint64_t bytes) { return std::memcpy(value, &bytes, sizeof bytes); };
   switch (attribute) {
     case hipMemPoolAttrReleaseThreshold:
-      answer(h.release_threshold);
+      answer(owner.release_threshold);
       return hipSuccess;
     case hipMemPoolAttrReservedMemCurrent:
     case hipMemPoolAttrUsedMemCurrent:
-      answer(h.device_bytes);
+      answer(owner.bytes);
       return hipSuccess;
     case hipMemPoolAttrReservedMemHigh:
     case hipMemPoolAttrUsedMemHigh:
-      answer(h.most_device_bytes);
+      answer(owner.most_bytes);
       return hipSuccess;
     default:
       return set_error(hipErrorInvalidValue);
@@ -473,19 +562,21 @@ hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, v
 
 hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
-  if (pool != kPool || value == nullptr) return set_error(hipErrorInvalidValue);
+  const int device = device_of(pool);
+  if (device < 0 || value == nullptr) return set_error(hipErrorInvalidValue);
   cpu::Heap& h = cpu::heap();
   const cpu::Lock lock(h.mutex);
+  cpu::Heap::PerDevice& owner = h.of[device];
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, value, sizeof bytes);
   switch (attribute) {
     case hipMemPoolAttrReleaseThreshold:
-      h.release_threshold = bytes;
+      owner.release_threshold = bytes;
       return hipSuccess;
     case hipMemPoolAttrReservedMemHigh:
     case hipMemPoolAttrUsedMemHigh:  // the high-water mark can only be reset
       if (bytes != 0) return set_error(hipErrorInvalidValue);
-      h.most_device_bytes = h.device_bytes;
+      owner.most_bytes = owner.bytes;
       return hipSuccess;
     default:
       return set_error(hipErrorInvalidValue);
@@ -495,10 +586,12 @@ hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, v
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
   const PointerKind kind = cpu::pointer_kind(pointer);
+  const int owner = cpu::owner_of(pointer);
   if (attributes == nullptr || (kind != PointerKind::device && kind != PointerKind::pinned))
     return set_error(hipErrorInvalidValue);
   *attributes = {};
   attributes->type = kind == PointerKind::device ? hipMemoryTypeDevice : hipMemoryTypeHost;
+  attributes->device = owner;
   attributes->devicePointer = const_cast<void*>(pointer);
   if (kind == PointerKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
   return hipSuccess;

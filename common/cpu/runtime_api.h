@@ -22,6 +22,21 @@ const char* hipGetErrorName(hipError_t error);
 const char* hipGetErrorString(hipError_t error);
 
 // ---- Devices ----------------------------------------------------------------------------------
+// There are HIP_CPU_DEVICES=1..8 of them, one unless asked for more: parts of the same machine,
+// each with the same host threads, an equal share of the memory, and streams, events, faults and
+// peer access of its own. Each host thread has a current device, at first device 0.
+//
+// A kernel may use the memory of its own device, pinned host memory, and the memory of those
+// devices to which its own has peer access. What is found otherwise is an illegal access that loses
+// the kernel's device:
+//   always                  a pointer to another device's memory among the arguments of a launch,
+//   or
+//                           in a structure among them, when the kernel starts, used or not
+//   with HIP_CPU_STRICT=1   every access, by whatever way the kernel came to its address
+// Without HIP_CPU_STRICT an address that a kernel loads from memory (a table of pointers) or
+// computes out of another is not seen. With it, kernels and copies run at the same time only where
+// they may use the same devices' memory, and else take turns: kernels of two devices that wait for
+// each other without peer access both ways hang until the watchdog ends them.
 
 hipError_t hipGetDeviceCount(int* count);
 hipError_t hipGetDevice(int* device);
@@ -29,10 +44,14 @@ hipError_t hipSetDevice(int device);
 hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device);
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device);
 hipError_t hipDeviceSynchronize();
-hipError_t hipDeviceReset();  // frees everything and brings a lost device back
+hipError_t hipDeviceReset();  // frees all that is the current device's and brings it back if lost
 hipError_t hipRuntimeGetVersion(int* version);
 hipError_t hipDriverGetVersion(int* version);
 hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes);
+// May kernels of the current device use the memory of `peer`? One way, and not at first.
+hipError_t hipDeviceCanAccessPeer(int* can_access, int device, int peer);
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags);
+hipError_t hipDeviceDisablePeerAccess(int peer);
 
 // ---- Memory -----------------------------------------------------------------------------------
 // Allocations remember the caller's file and line, to name them when they leak or are overrun.
@@ -75,11 +94,18 @@ hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKin
 // Copies `rows` rows of `row_bytes`; consecutive rows lie to_pitch and from_pitch bytes apart.
 hipError_t hipMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                        size_t row_bytes, size_t rows, hipMemcpyKind kind);
+// Between devices, which need no peer access for it; so do the copies above.
+hipError_t hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes);
+hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                              size_t bytes, hipStream_t stream = nullptr);
 hipError_t hipMemset(void* to, int value, size_t bytes);
 hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream = nullptr);
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer);
 
 // ---- Streams and events -----------------------------------------------------------------------
+// They belong to the device that was current when they were made. As in CUDA a launch takes a
+// stream of the current device only, and an event is recorded on a stream of its own device; a copy
+// runs on whatever device its stream belongs to, and any stream may wait for any event.
 
 hipError_t hipStreamCreate(hipStream_t* stream);
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags);

@@ -5,6 +5,7 @@
 // which nodes had to be finished first, and does not run; an event recorded there stands for the
 // nodes behind which it was recorded, and a stream that waits for the event joins the capture. The
 // nodes' order of arrival is one order that respects all those needs, and a launch runs them in it.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,8 +29,13 @@ using NodeNumbers = std::set<size_t>;
 struct Node {
   std::function<void()> work;
   NodeNumbers needs;  // the nodes, all of smaller number, that must have finished
+  int device;         // where it runs
 };
-using Graph = std::vector<Node>;
+struct Graph {
+  int device =
+      0;  // of the stream that captured it; the nodes of streams that joined have their own
+  std::vector<Node> nodes;
+};
 
 // A graph in the making: the stream where it began and all that have joined it.
 struct Capture {
@@ -40,12 +47,14 @@ struct Capture {
 };
 
 struct Stream {
+  int device = 0;
   unsigned flags = hipStreamDefault;
   std::shared_ptr<Capture> capture;  // null: work runs at once
   NodeNumbers last;                  // the nodes that the next one needs
 };
 
 struct Event {
+  int device = 0;
   unsigned flags = hipEventDefault;
   bool recorded = false;
   Clock::time_point time;
@@ -68,7 +77,11 @@ class Table {
     return found == objects_.end() ? nullptr : &found->second;
   }
   bool remove(Handle handle) { return objects_.erase(handle) != 0; }
-  void clear() { objects_.clear(); }
+  template <class Condition>
+  void remove_if(Condition condition) {
+    for (auto at = objects_.begin(); at != objects_.end();)
+      at = condition(at->second) ? objects_.erase(at) : std::next(at);
+  }
   auto begin() { return objects_.begin(); }
   auto end() { return objects_.end(); }
 
@@ -106,15 +119,16 @@ void end_capture(Objects& o, const std::shared_ptr<Capture> capture) {
 // Does every node lead to one of `last`? If not, a stream that joined was never waited for.
 bool all_joined(const Graph& graph, const NodeNumbers& last) {
   NodeNumbers reached = last;
-  for (size_t n = graph.size(); n-- > 0;) {
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
     if (reached.count(n) == 0) return false;
-    reached.insert(graph[n].needs.begin(), graph[n].needs.end());
+    reached.insert(graph.nodes[n].needs.begin(), graph.nodes[n].needs.end());
   }
   return true;
 }
 
 void run_graph(const Graph& graph) {
-  for (const Node& node : graph) {
+  for (const Node& node : graph.nodes) {
+    const OnDevice scope(node.device);
     if (device_lost()) return;
     node.work();
   }
@@ -156,12 +170,21 @@ hipError_t check_stream(hipStream_t handle) {
   }
   // The default stream waits for every blocking stream, and a capture is nothing to wait for.
   for (const auto& [other, stream] : o.streams) {
+    if (stream.device != current_device()) continue;
     if (stream.capture == nullptr || (stream.flags & hipStreamNonBlocking) != 0) continue;
     if (stream.capture->mode == hipStreamCaptureModeRelaxed) continue;
     stream.capture->invalid = true;
     return set_error(hipErrorStreamCaptureImplicit);
   }
   return hipSuccess;
+}
+
+int device_of(hipStream_t handle) {
+  if (handle == nullptr || device_count == 1) return current_device();
+  Objects& o = objects();
+  const Lock lock(o.mutex);
+  const Stream* stream = o.streams.find(handle);
+  return stream == nullptr ? current_device() : stream->device;
 }
 
 hipError_t check_not_capturing() {
@@ -193,20 +216,28 @@ void record(hipStream_t handle, std::function<void()> work) {
   const Lock lock(o.mutex);
   Stream* stream = o.streams.find(handle);
   if (stream == nullptr || stream->capture == nullptr || stream->capture->invalid) return;
-  Graph& graph = stream->capture->graph;
-  graph.push_back({std::move(work), stream->last});
-  stream->last = {graph.size() - 1};
+  std::vector<Node>& nodes = stream->capture->graph.nodes;
+  nodes.push_back({std::move(work), stream->last, stream->device});
+  stream->last = {nodes.size() - 1};
 }
 
 void destroy_all_handles() {
   Objects& o = objects();
   const Lock lock(o.mutex);
-  o.streams.clear();
-  o.events.clear();
-  o.graphs.clear();
-  o.executables.clear();
-  o.captures.clear();
-  o.any_capture = false;
+  const int device = current_device();
+  const auto is_ours = [&](const auto& object) { return object.device == device; };
+  const auto uses_ours = [&](const std::shared_ptr<const Graph>& graph) {
+    return is_ours(*graph) || std::any_of(graph->nodes.begin(), graph->nodes.end(), is_ours);
+  };
+  for (const auto& [handle, stream] : o.streams) {
+    if (!is_ours(stream) || stream.capture == nullptr) continue;
+    stream.capture->invalid = true;
+    if (stream.capture->origin == handle) end_capture(o, stream.capture);
+  }
+  o.streams.remove_if(is_ours);
+  o.events.remove_if(is_ours);
+  o.graphs.remove_if(uses_ours);
+  o.executables.remove_if(uses_ours);
 }
 
 }  // namespace cpu
@@ -231,6 +262,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
     return set_error(hipErrorInvalidValue);
   const Lock lock(objects().mutex);
   Stream created;
+  created.device = cpu::current_device();
   created.flags = flags;
   *stream = objects().streams.add(created);
   return hipSuccess;
@@ -253,7 +285,7 @@ hipError_t hipStreamSynchronize(hipStream_t stream) {
   if (const hipError_t error = cpu::check_stream(stream); error != hipSuccess) return error;
   if (const hipError_t error = cpu::refuse_while_capturing(stream); error != hipSuccess)
     return error;
-  return cpu::device_wait();
+  return cpu::device_wait(cpu::device_of(stream));
 }
 
 hipError_t hipStreamQuery(hipStream_t stream) { return hipStreamSynchronize(stream); }
@@ -300,6 +332,7 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
     return set_error(hipErrorInvalidValue);
   const Lock lock(objects().mutex);
   Event created;
+  created.device = cpu::current_device();
   created.flags = flags;
   *event = objects().events.add(created);
   return hipSuccess;
@@ -319,6 +352,11 @@ hipError_t hipEventRecord(hipEvent_t event_handle, hipStream_t handle) {
   Event* event = o.events.find(event_handle);
   if (event == nullptr) return set_error(hipErrorInvalidHandle);
   const Stream* stream = handle == nullptr ? nullptr : o.streams.find(handle);
+  const int device = stream == nullptr ? cpu::current_device() : stream->device;
+  if (event->device != device)
+    return cpu::fail(hipErrorInvalidHandle, "hipEventRecord: the event belongs to device " +
+                                                std::to_string(event->device) +
+                                                ", the stream to device " + std::to_string(device));
   event->capture = stream == nullptr ? nullptr : stream->capture;
   event->after = stream == nullptr ? cpu::NodeNumbers{} : stream->last;
   event->recorded = true;
@@ -327,13 +365,15 @@ hipError_t hipEventRecord(hipEvent_t event_handle, hipStream_t handle) {
 }
 
 hipError_t hipEventSynchronize(hipEvent_t handle) {
+  int device = 0;
   {
     const Lock lock(objects().mutex);
     Event* event = nullptr;
     if (const hipError_t error = cpu::check_event(objects(), handle, &event); error != hipSuccess)
       return error;
+    device = event->device;
   }
-  return cpu::device_wait();
+  return cpu::device_wait(device);
 }
 
 hipError_t hipEventQuery(hipEvent_t event) { return hipEventSynchronize(event); }
@@ -350,8 +390,12 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start_handle, hipEvent_t st
   if (!start->recorded || !stop->recorded ||
       ((start->flags | stop->flags) & hipEventDisableTiming) != 0)
     return set_error(hipErrorInvalidHandle);
+  if (start->device != stop->device)
+    return cpu::fail(hipErrorInvalidHandle, "hipEventElapsedTime: the events belong to devices " +
+                                                std::to_string(start->device) + " and " +
+                                                std::to_string(stop->device));
   *ms = std::chrono::duration<float, std::milli>(stop->time - start->time).count();
-  return cpu::device_wait();
+  return cpu::device_wait(start->device);
 }
 
 // ---- Graphs -----------------------------------------------------------------------------------
@@ -370,6 +414,7 @@ hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode mode) 
   stream->capture->origin = handle;
   stream->capture->mode = mode;
   stream->capture->thread = std::this_thread::get_id();
+  stream->capture->graph.device = stream->device;
   o.captures.push_back(stream->capture);
   o.any_capture = true;
   return hipSuccess;
@@ -464,14 +509,15 @@ hipError_t hipGraphGetNodes(hipGraph_t handle, hipGraphNode_t* nodes, size_t* co
   const Lock lock(objects().mutex);
   const auto* graph = objects().graphs.find(handle);
   if (graph == nullptr) return set_error(hipErrorInvalidValue);
-  const size_t size = (*graph)->size();
+  const std::vector<cpu::Node>& known = (*graph)->nodes;
+  const size_t size = known.size();
   if (nodes == nullptr) {
     *count = size;
     return cpu::device_state();
   }
   for (size_t n = 0; n < *count; ++n)
-    nodes[n] = n < size ? reinterpret_cast<hipGraphNode_t>(const_cast<cpu::Node*>(&(**graph)[n]))
-                        : nullptr;
+    nodes[n] =
+        n < size ? reinterpret_cast<hipGraphNode_t>(const_cast<cpu::Node*>(&known[n])) : nullptr;
   if (size < *count) *count = size;
   return cpu::device_state();
 }

@@ -43,6 +43,9 @@
 #define hipErrorInvalidDevice cudaErrorInvalidDevice
 #define hipErrorNoBinaryForGpu cudaErrorNoKernelImageForDevice
 #define hipErrorInvalidContext cudaErrorDeviceUninitialized
+#define hipErrorPeerAccessUnsupported cudaErrorPeerAccessUnsupported
+#define hipErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
+#define hipErrorPeerAccessNotEnabled cudaErrorPeerAccessNotEnabled
 #define hipErrorInvalidHandle cudaErrorInvalidResourceHandle
 #define hipErrorInvalidResourceHandle cudaErrorInvalidResourceHandle
 #define hipErrorIllegalState cudaErrorIllegalState
@@ -73,6 +76,9 @@
 #define hipSetDevice cudaSetDevice
 #define hipDeviceSynchronize cudaDeviceSynchronize
 #define hipDeviceReset cudaDeviceReset
+#define hipDeviceCanAccessPeer cudaDeviceCanAccessPeer
+#define hipDeviceEnablePeerAccess cudaDeviceEnablePeerAccess
+#define hipDeviceDisablePeerAccess cudaDeviceDisablePeerAccess
 #define hipRuntimeGetVersion cudaRuntimeGetVersion
 #define hipDriverGetVersion cudaDriverGetVersion
 
@@ -131,6 +137,8 @@
 #define hipMemcpy cudaMemcpy
 #define hipMemcpyAsync cudaMemcpyAsync
 #define hipMemcpy2D cudaMemcpy2D
+#define hipMemcpyPeer cudaMemcpyPeer
+#define hipMemcpyPeerAsync cudaMemcpyPeerAsync
 #define hipMemset cudaMemset
 #define hipMemsetAsync cudaMemsetAsync
 

@@ -1,6 +1,7 @@
 // Device memory. First what every backend does; then what the CPU backend catches besides.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -283,6 +284,20 @@ TEST_CASE("cpu: pointers know what they are") {
   REQUIRE(cpu::pointer_kind(nullptr) == cpu::PointerKind::null);
   REQUIRE(cpu::describe_address(&on_stack).empty());
   forget_error();
+}
+
+TEST_CASE("cpu: there is one device unless more are asked for") {
+  if (std::getenv("HIP_CPU_DEVICES") != nullptr) return;
+  int count = 0;
+  HIP_CHECK(hipGetDeviceCount(&count));
+  REQUIRE(count == 1);
+  const Buffer buffer(100);
+  hipPointerAttribute_t attributes;
+  HIP_CHECK(hipPointerGetAttributes(&attributes, buffer.data));
+  REQUIRE(attributes.device == 0);
+  size_t free_bytes = 0, total_bytes = 0;
+  HIP_CHECK(hipMemGetInfo(&free_bytes, &total_bytes));
+  REQUIRE(total_bytes == cpu::total_memory());
 }
 
 TEST_CASE("cpu: many buffers come and go, from many threads") {

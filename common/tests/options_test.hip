@@ -244,14 +244,19 @@ TEST_CASE("options: --json wants a folder that is there") {
       contains_text(complaint(kAdd, {"--json", "/no/such/a.json"}), "there is no folder /no/such"));
 }
 
-TEST_CASE("options: --wave and --order reach the CPU backend") {
-  const KeptVariable wave("HIP_CPU_WAVE"), order("HIP_CPU_ORDER");
+TEST_CASE("options: --wave, --devices and --order reach the CPU backend") {
+  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER");
   parse(kAdd, {});
   CHECK(wave.value() == "unset");
+  CHECK(devices.value() == "unset");
   CHECK(order.value() == "unset");
   for (const char* threads : {"32", "64"}) {
     parse(kAdd, {"--wave", threads});
     CHECK(wave.value() == threads);
+  }
+  for (const char* count : {"1", "2", "8"}) {
+    parse(kAdd, {"--devices", count});
+    CHECK(devices.value() == count);
   }
   for (const char* turns : {"forward", "reverse", "random:0", "random:18446744073709551615"}) {
     parse(kAdd, {"--order", turns});
@@ -259,8 +264,10 @@ TEST_CASE("options: --wave and --order reach the CPU backend") {
   }
 }
 
-TEST_CASE("options: --wave and --order that can't be") {
-  const KeptVariable wave("HIP_CPU_WAVE"), order("HIP_CPU_ORDER");
+TEST_CASE("options: --wave, --devices and --order that can't be") {
+  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER");
+  for (const char* count : {"0", "9", "-1", "", "02", "10", "two"})
+    CHECK(contains_text(complaint(kAdd, {"--devices", count}), "not a number from 1 to 8"));
   for (const char* threads : {"16", "0", "-32", "", "032", "128"})
     CHECK(contains_text(complaint(kAdd, {"--wave", threads}), "neither 32 nor 64"));
   for (const char* turns :
@@ -272,9 +279,11 @@ TEST_CASE("options: --wave and --order that can't be") {
         contains_text(complaint(kAdd, {"--wave", "32"}, backend), "--wave is for the CPU backend"));
     CHECK(
         contains_text(complaint(kAdd, {"--order", "reverse"}, backend), "--order is for the CPU"));
+    CHECK(contains_text(complaint(kAdd, {"--devices", "2"}, backend), "--devices is for the CPU"));
     CHECK(contains_text(complaint(kAdd, {"--wave", "32"}, backend), backend));
   }
   CHECK(wave.value() == "unset");
+  CHECK(devices.value() == "unset");
   CHECK(order.value() == "unset");
 }
 
@@ -295,8 +304,8 @@ TEST_CASE("options: --help shows every option and this backend's sizes") {
     const std::string text = words(output.text());
     CHECK(ended);
     for (const char* part : {"gemm", "C = A*B", "--help", "--list", "--version", "--size", "MxNxK",
-                             "--seed", "--repeat", "--quick", "--json", "--wave", "--order",
-                             "301x67x45 with --quick", "one thread per element of C"})
+                             "--seed", "--repeat", "--quick", "--json", "--wave", "--devices",
+                             "--order", "301x67x45 with --quick", "one thread per element of C"})
       CHECK(contains_text(text, part));
     CHECK(contains_text(text, sizes));
   }

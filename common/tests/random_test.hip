@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"

@@ -1,6 +1,13 @@
 // What a launch costs, what three clocks say, and the limits that every later program divides by.
 #include "stage0_infra/03_timing/timing.h"
+
+#include <cstdio>
+#include <string>
+
 #include "common/program.h"
+#include "stage0_infra/03_timing/arena.h"
+#include "stage0_infra/03_timing/launch_cost.h"
+#include "stage0_infra/03_timing/reference.h"
 
 int main(int argc, char** argv) {
   const ProgramInfo program{"0.3",
@@ -13,24 +20,23 @@ int main(int argc, char** argv) {
     const timing::LaunchCost cost = timing::measure_launch_cost(options.quick);
     report.limits(timing::measure_limits(options));
 
-    timing::Arena arena(timing::arena_bytes(options.quick));
+    const timing::Arena arena(timing::arena_bytes(options.quick));
+    const timing::Memory& memory = arena.memory();
+    const timing::ProbeCheck check(memory, options.seed);
     char problem[96];
     std::snprintf(problem, sizeof problem, "probes on 2 x %.0f MiB",
-                  static_cast<double>(arena.half_bytes()) / (1 << 20));
-    report.table(problem);
+                  static_cast<double>(memory.bytes()) / (1 << 20));
+    report.table(problem, 0, check.sampled());
     // On a processor, where each of the probes takes long, 5 runs have to do.
     const bool on_cpu = gpu::kBackend == std::string("cpu");
     const int usual_repeat = options.quick ? 2 : on_cpu ? 5 : 0;
     const int repeat = options.repeat > 0 ? options.repeat : usual_repeat;
     for (const auto& version : timing::kVersions) {
+      const timing::Launch& probe = version.launch;
       if (!options.wants(version.name)) continue;
-      Row row;
-      row.name = version.name, row.lesson = version.lesson;
-      const timing::Probe& probe = version.launch;
-      row.work = probe.work(probe.queue(arena));
-      const Timing timing = time_gpu([&] { probe.queue(arena); }, repeat);
-      row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
-      report.add(row);
+      report.add(measure(
+          version.name, version.lesson, version.needs, timing::work_of(probe.does, memory), {},
+          repeat, [&] { probe.launch(memory, nullptr); }, [&] { return check(probe); }));
     }
 
     report.fact("copy limit", report.limits().copy / 1e9, "GB/s");
@@ -40,7 +46,7 @@ int main(int argc, char** argv) {
     report.fact("launch, queued", cost.queue, "us");
     report.fact("launch, on the device", cost.device, "us");
     report.fact("launch and wait", cost.wait, "us");
-    const timing::Clocks clocks = timing::compare_clocks(arena);
+    const timing::Clocks clocks = timing::compare_clocks(memory);
     report.fact("copy by events", clocks.events, "ms");
     report.fact("copy by the host's clock", clocks.host, "ms");
     report.fact("copy by the host's clock, not waiting", clocks.host_no_wait, "ms");

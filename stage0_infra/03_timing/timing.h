@@ -1,141 +1,110 @@
-// Stage 0.3: what the machine can do, measured: the limits that every later program divides by.
+// 0.3  What the machine can do, measured: the limits that every later program divides by.
 //
 //   copy   bytes/s of a copy within device memory, each byte counted once read and once written
 //   read   bytes/s of reading device memory and keeping only a sum
 //   fma    float operations/s, two per fused multiply-add, with nothing to wait for
 //
-// No single kernel reaches the limit on every device, so each limit has several probes in kVersions
-// and is the rate of the best of them. The probes move far more than the last-level cache holds.
-// How a time is taken (events, warm-up, median) is in common/timer.h.
+// No single kernel reaches the limit on every device. So each limit has several probes, and is the
+// rate of the best of them. common/timer.h takes the times: events, warm-up, median.
 #pragma once
 
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
+#include <cstddef>
 
-#include "common/device_buffer.h"
 #include "common/options.h"
 #include "common/report.h"
-#include "common/timer.h"
 #include "common/version.h"
 
 namespace timing {
 
-using gpu::DeviceBuffer;
+// What a probe works on. arena.h owns such memory.
+struct Memory {
+  uint4* from;        // device: n vectors of 16 bytes; n is a multiple of kWholeTiles
+  uint4* to;          // device: as many, right after `from`
+  size_t n;           // vectors
+  unsigned* sums;     // device: most_read_threads(n) words
+  float* chain_ends;  // device: fma_threads() floats
+  void* pageable;     // host: host_bytes of ordinary memory; null where no transfer is probed
+  void* pinned;       // host: as much that the operating system may not move; or null
+  size_t host_bytes;
 
-// ---- What the probes work on ------------------------------------------------------------------
+  size_t bytes() const { return n * sizeof(uint4); }  // of `from`, and of `to`
+};
+inline constexpr int kWholeTiles = 4096;       // every probe's tile divides this many vectors
+inline constexpr int kMultiplyAdds = 1 << 15;  // of one thread of an fma probe
 
-// Host memory that the operating system may not move or swap out, so the device's copy engine can
-// reach it without a detour.
-class PinnedBuffer {
- public:
-  explicit PinnedBuffer(size_t bytes) {
-    HIP_CHECK(hipHostMalloc(&data_, bytes, hipHostMallocDefault));
-  }
-  ~PinnedBuffer() { static_cast<void>(hipHostFree(data_)); }
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-  void* data() { return data_; }
+// What one run of a probe does; its time gives the rate.
+enum class Does {
+  Copy,  // to = from
+  Read,  // sums of all words of `from` and `to`, one for each thread, mod 2^32
+  Fma,   // kMultiplyAdds steps in each of fma_threads() threads
+  UploadPageable,
+  UploadPinned,  // the first host_bytes of `to` = host memory
+  DownloadPageable,
+  DownloadPinned  // host memory = the first host_bytes of `to`
+};
+Work work_of(Does does, const Memory& memory);
+size_t most_read_threads(size_t n);
+size_t fma_threads();
 
- private:
-  void* data_ = nullptr;
+struct Launch {
+  Does does;
+  void (*launch)(const Memory& memory, hipStream_t stream);
+  int chains = 0;  // of an fma probe: how many independent sums a thread keeps
 };
 
-constexpr int kBlock = 256;  // threads
-// Every probe's tile (kBlock threads times its vectors of 16 bytes) divides this many vectors.
-constexpr int kWholeTiles = kBlock * 16;
+// versions/copy.hip: kernels that copy.
+void launch_copy_1_vector(const Memory& memory, hipStream_t stream = nullptr);
+void launch_copy_4_vectors(const Memory& memory, hipStream_t stream = nullptr);
+void launch_copy_resident(const Memory& memory, hipStream_t stream = nullptr);
+// versions/read.hip: kernels that sum.
+void launch_read_4_vectors(const Memory& memory, hipStream_t stream = nullptr);
+void launch_read_8_vectors(const Memory& memory, hipStream_t stream = nullptr);
+void launch_read_16_vectors(const Memory& memory, hipStream_t stream = nullptr);
+void launch_read_stream(const Memory& memory, hipStream_t stream = nullptr);
+// versions/fma.hip: kernels that multiply and add.
+void launch_fma_32_chains(const Memory& memory, hipStream_t stream = nullptr);
+void launch_fma_128_chains(const Memory& memory, hipStream_t stream = nullptr);
+// versions/transfers.hip: copies by the runtime, within the device and to and from the host.
+void launch_copy_runtime(const Memory& memory, hipStream_t stream = nullptr);
+void launch_upload_pageable(const Memory& memory, hipStream_t stream = nullptr);
+void launch_upload_pinned(const Memory& memory, hipStream_t stream = nullptr);
+void launch_download_pageable(const Memory& memory, hipStream_t stream = nullptr);
+void launch_download_pinned(const Memory& memory, hipStream_t stream = nullptr);
+// versions/empty.hip: a kernel that does nothing.
+void launch_empty(hipStream_t stream = nullptr);
 
-// The memory of the probes: `half` vectors to copy from, as many to copy to. Host buffers and
-// results exist from their first use.
-class Arena {
- public:
-  // At least bytes_per_half bytes each, rounded up to whole tiles.
-  explicit Arena(size_t bytes_per_half)
-      : half_(kWholeTiles *
-              std::max(gpu::ceil_div(bytes_per_half, kWholeTiles * sizeof(uint4)), size_t{1})),
-        memory_(2 * half_) {
-    HIP_CHECK(hipMemset(memory_.data(), 0, memory_.bytes()));
-  }
-
-  size_t half() const { return half_; }  // vectors
-  size_t half_bytes() const { return half_ * sizeof(uint4); }
-  uint4* from() { return memory_.data(); }  // 2 * half vectors in one piece
-  uint4* to() { return memory_.data() + half_; }
-  DeviceBuffer<uint4>& memory() { return memory_; }
-
-  // What each of `threads` threads leaves behind.
-  DeviceBuffer<unsigned>& sums(size_t threads) { return resize(sums_, threads); }
-  DeviceBuffer<float>& chain_ends(size_t threads) { return resize(chain_ends_, threads); }
-  DeviceBuffer<unsigned>& sums() { return sums_; }
-  DeviceBuffer<float>& chain_ends() { return chain_ends_; }
-
-  // Host memory for transfers, both kinds.
-  size_t host_bytes() const { return std::min(half_bytes(), size_t{256} << 20); }
-  void* pageable() {
-    pageable_.resize(host_bytes());
-    return pageable_.data();
-  }
-  void* pinned() {
-    if (pinned_ == nullptr) pinned_ = std::make_unique<PinnedBuffer>(host_bytes());
-    return pinned_->data();
-  }
-
- private:
-  template <class T>
-  static DeviceBuffer<T>& resize(DeviceBuffer<T>& buffer, size_t size) {
-    if (buffer.size() != size) buffer = DeviceBuffer<T>(size);
-    return buffer;
-  }
-
-  size_t half_;
-  DeviceBuffer<uint4> memory_;
-  DeviceBuffer<unsigned> sums_;
-  DeviceBuffer<float> chain_ends_;
-  std::vector<unsigned char> pageable_;
-  std::unique_ptr<PinnedBuffer> pinned_;
+inline constexpr Version<Launch> kVersions[] = {
+    {"copy_runtime", {Does::Copy, launch_copy_runtime}, "hipMemcpy within the device"},
+    {"copy_1_vector", {Does::Copy, launch_copy_1_vector}, "16 bytes per thread, a block per tile"},
+    {"copy_4_vectors", {Does::Copy, launch_copy_4_vectors}, "64 bytes in flight per thread"},
+    {"copy_resident",
+     {Does::Copy, launch_copy_resident},
+     "only as many blocks as fit, each walks on"},
+    {"read_4_vectors", {Does::Read, launch_read_4_vectors}, "64 bytes in flight per thread"},
+    {"read_8_vectors", {Does::Read, launch_read_8_vectors}, "128 bytes in flight per thread"},
+    {"read_16_vectors", {Does::Read, launch_read_16_vectors}, "256 bytes, in half the threads"},
+    {"read_stream", {Does::Read, launch_read_stream}, "one thread a block: for processors"},
+    {"fma_32_chains", {Does::Fma, launch_fma_32_chains, 32}, "32 independent sums per thread"},
+    {"fma_128_chains",
+     {Does::Fma, launch_fma_128_chains, 128},
+     "128 sums: fills a processor's vector units"},
+    {"upload_pageable",
+     {Does::UploadPageable, launch_upload_pageable},
+     "the driver copies it to pinned memory first"},
+    {"upload_pinned",
+     {Does::UploadPinned, launch_upload_pinned},
+     "the device fetches it from where it lies"},
+    {"download_pageable",
+     {Does::DownloadPageable, launch_download_pageable},
+     "into ordinary host memory"},
+    {"download_pinned", {Does::DownloadPinned, launch_download_pinned}, "into pinned host memory"},
 };
 
-// ---- The probes ----
-struct Probe {
-  Work::Limit limit;              // what it measures; none for a transfer
-  double (*queue)(Arena& arena);  // queues one run and returns its bytes; of fma its operations
-
-  Work work(double amount) const {
-    return limit == Work::Limit::fma ? Work{0, amount, limit} : Work{amount, 0, limit};
-  }
-};
-using Launch = Probe;
-
-inline constexpr auto kCopy = Work::Limit::copy, kRead = Work::Limit::read, kFma = Work::Limit::fma,
-                      kTransfer = Work::Limit::none;
-
-// Bytes of each half of the probes' memory.
-size_t arena_bytes(bool quick);
 // The limits of the selected device: for each the best probe's rate, from the median of its runs.
-// Takes about 0.3 s on two processor cores and less on a GPU; allocates 2 GiB there and frees it.
-// Throws gpu::Error where the device fails.
+// Takes about 0.3 s on two processor cores and less on a GPU, where it allocates 2 GiB and frees
+// them. Throws gpu::Error where the device fails.
 Limits measure_limits(bool quick);
 // The same, or none where the command line wants none.
 Limits measure_limits(const Options& options);
-
-// Microseconds of launching a kernel that does nothing.
-struct LaunchCost {
-  double first = 0;   // the program's first launch of it, waited for: loads its code
-  double queue = 0;   // host time to queue one of many
-  double device = 0;  // time of one of many on the device, between events
-  double wait = 0;    // host time to launch one and wait for it: the round trip
-};
-LaunchCost measure_launch_cost(bool quick);
-
-// The same copy by three clocks, in milliseconds.
-struct Clocks {
-  double events = 0;        // recorded in the queue before and behind the work
-  double host = 0;          // the host's clock, stopped after waiting for the device
-  double host_no_wait = 0;  // the classic mistake: stopped when the work has been queued
-};
-Clocks compare_clocks(Arena& arena);
-
-extern const std::vector<Version<Launch>> kVersions;
 
 }  // namespace timing

@@ -1,26 +1,27 @@
+// The clocks, the probes and their check, and what is measured with them.
 #include "stage0_infra/03_timing/timing.h"
 
-#include <numeric>
-#include <thread>
+#include <cstddef>
+#include <string>
+#include <vector>
 
-#include "common/random.h"
 #include "common/testing.h"
+#include "common/timer.h"
+#include "stage0_infra/03_timing/arena.h"
+#include "stage0_infra/03_timing/launch_cost.h"
+#include "stage0_infra/03_timing/reference.h"
+
+using timing::Does;
+using timing::Memory;
 
 namespace {
 
 constexpr size_t kSmall = size_t{1} << 20;
 
-std::vector<uint4> random_vectors(size_t n, std::uint32_t stream) {
-  std::vector<uint4> values(n);
-  for (size_t i = 0; i < n; ++i)
-    values[i] = make_uint4(
-        random_numbers::word(1, stream, 4 * i), random_numbers::word(1, stream, 4 * i + 1),
-        random_numbers::word(1, stream, 4 * i + 2), random_numbers::word(1, stream, 4 * i + 3));
-  return values;
-}
-
-bool equal(const uint4& a, const uint4& b) {
-  return a.x == b.x && a.y == b.y && a.z == b.z && a.w == b.w;
+// `memory` without the last tile of each half.
+Memory shorter(Memory memory) {
+  memory.n -= timing::kWholeTiles;
+  return memory;
 }
 
 }  // namespace
@@ -47,11 +48,11 @@ TEST_CASE("time_gpu repeats the work as often as asked") {
 }
 
 TEST_CASE("a clock that waits sees the work, and twice the work takes longer") {
-  timing::Arena arena(kSmall);
+  const timing::Arena arena(kSmall);
   GpuTimer events;
   const auto copies = [&](int count) {
     events.start();
-    for (int i = 0; i < count; ++i) timing::launch_copy<4, 0>(arena);
+    for (int i = 0; i < count; ++i) timing::launch_copy_4_vectors(arena.memory());
     return events.stop();
   };
   copies(1);
@@ -63,65 +64,88 @@ TEST_CASE("a clock that waits sees the work, and twice the work takes longer") {
 TEST_CASE("an arena is rounded up to whole tiles") {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{65536}, size_t{65537}, size_t{1000003}}) {
     const timing::Arena arena(bytes);
-    REQUIRE(arena.half() % timing::kWholeTiles == 0);
-    REQUIRE(arena.half() > 0);
-    REQUIRE(arena.half_bytes() >= bytes);
-    REQUIRE(arena.half_bytes() < bytes + timing::kWholeTiles * sizeof(uint4) + 1);
+    const Memory& memory = arena.memory();
+    REQUIRE(memory.n % timing::kWholeTiles == 0);
+    REQUIRE(memory.n > 0);
+    REQUIRE(memory.bytes() >= bytes);
+    REQUIRE(memory.bytes() < bytes + timing::kWholeTiles * sizeof(uint4) + 1);
+    REQUIRE(memory.host_bytes == memory.bytes());
   }
+  const timing::Arena device_only(kSmall, false);
+  REQUIRE(device_only.memory().pageable == nullptr);
+  REQUIRE(device_only.memory().host_bytes == 0);
 }
 
 TEST_CASE("every probe does the work that it reports") {
-  timing::Arena arena(3 * kSmall + 5);  // an odd number of tiles
-  const size_t n = arena.half();
-  const std::vector<uint4> host = random_vectors(2 * n, 7);
+  const timing::Arena arena(3 * kSmall + 5);  // an odd number of tiles
+  const Memory& memory = arena.memory();
+  const timing::ProbeCheck check(memory, 7);
   for (const auto& version : timing::kVersions) {
     CAPTURE(version.name);
-    arena.memory().to_device(host.data(), host.size());
-    const Work work = version.launch.work(version.launch.queue(arena));
-    HIP_CHECK(hipDeviceSynchronize());
-
-    if (work.limit == Work::Limit::copy) {
-      REQUIRE(work.bytes == 2.0 * static_cast<double>(arena.half_bytes()));
-      const std::vector<uint4> copied = arena.memory().to_host();
-      size_t wrong = 0;
-      for (size_t i = 0; i < n; ++i)
-        wrong += !equal(copied[i], host[i]) || !equal(copied[n + i], host[i]);
-      REQUIRE(wrong == 0);
-    } else if (work.limit == Work::Limit::read) {
-      REQUIRE(work.bytes == 2.0 * static_cast<double>(arena.half_bytes()));
-      unsigned want = 0, got = 0;
-      for (const uint4& v : host) want += v.x + v.y + v.z + v.w;
-      for (const unsigned sum : arena.sums().to_host()) got += sum;
-      REQUIRE(got == want);
+    REQUIRE_OK(check(version.launch));
+    const Work work = timing::work_of(version.launch.does, memory);
+    const double both_halves = 2.0 * static_cast<double>(memory.bytes());
+    if (work.limit == Work::Limit::copy || work.limit == Work::Limit::read) {
+      REQUIRE(work.bytes == both_halves);
     } else if (work.limit == Work::Limit::fma) {
-      // Each thread's chains c = 0, 1, ... have all gone the same number of steps.
-      const std::vector<float> ends = arena.chain_ends().to_host();
-      REQUIRE(work.operations == 2.0 * timing::kMultiplyAdds * static_cast<double>(ends.size()));
-      const float chains = std::string(version.name) == "fma_32_chains" ? 32 : 128;
-      const float want = timing::kMultiplyAdds + chains * (chains - 1) / 2;
-      REQUIRE(std::count(ends.begin(), ends.end(), want) ==
-              static_cast<std::ptrdiff_t>(ends.size()));
+      REQUIRE(work.operations ==
+              2.0 * timing::kMultiplyAdds * static_cast<double>(timing::fma_threads()));
     } else {
-      REQUIRE(work.bytes == static_cast<double>(arena.host_bytes()));
+      REQUIRE(work.bytes == static_cast<double>(memory.host_bytes));
     }
   }
 }
 
-TEST_CASE("transfers carry the bytes, both ways and from both kinds of host memory") {
-  timing::Arena arena(kSmall);
-  const std::vector<uint4> host = random_vectors(arena.half(), 8);
-  std::memcpy(arena.pageable(), host.data(), arena.host_bytes());
-  timing::upload_pageable(arena);
-  timing::download_pinned(arena);
-  HIP_CHECK(hipDeviceSynchronize());
-  REQUIRE(std::memcmp(arena.pinned(), host.data(), arena.host_bytes()) == 0);
+TEST_CASE("the kernels' work can be queued on any stream") {
+  const timing::Arena arena(kSmall);
+  hipStream_t stream = nullptr;
+  HIP_CHECK(hipStreamCreate(&stream));
+  for (const auto& version : timing::kVersions) version.launch.launch(arena.memory(), stream);
+  timing::launch_empty(stream);
+  HIP_CHECK(hipStreamSynchronize(stream));
+  HIP_CHECK(hipStreamDestroy(stream));
+}
 
-  HIP_CHECK(hipMemset(arena.to(), 0, arena.half_bytes()));
-  timing::upload_pinned(arena);
-  std::memset(arena.pageable(), 0, arena.host_bytes());
-  timing::download_pageable(arena);
-  HIP_CHECK(hipDeviceSynchronize());
-  REQUIRE(std::memcmp(arena.pageable(), host.data(), arena.host_bytes()) == 0);
+TEST_CASE("the check refuses a probe that does less, twice or something else") {
+  using Probe = void (*)(const Memory& memory, hipStream_t stream);
+  constexpr Probe kNothing = [](const Memory&, hipStream_t) {};
+  constexpr Probe kCopyWithoutLastTile = [](const Memory& memory, hipStream_t stream) {
+    timing::launch_copy_1_vector(shorter(memory), stream);
+  };
+  constexpr Probe kCopyOneVectorOn = [](const Memory& memory, hipStream_t stream) {
+    Memory moved = shorter(memory);
+    moved.from += 1;
+    timing::launch_copy_1_vector(memory, stream);
+    timing::launch_copy_1_vector(moved, stream);
+  };
+  constexpr Probe kCopyZeros = [](const Memory& memory, hipStream_t stream) {
+    HIP_CHECK(hipMemsetAsync(memory.to, 0, memory.bytes(), stream));
+  };
+  constexpr Probe kReadWithoutLastTiles = [](const Memory& memory, hipStream_t stream) {
+    timing::launch_read_4_vectors(shorter(memory), stream);
+  };
+  constexpr Probe kReadOthers = [](const Memory& memory, hipStream_t stream) {
+    // Leaves out the first tile and the last: as many vectors as the probe above, but others.
+    Memory moved = shorter(memory);
+    moved.from += timing::kWholeTiles;
+    timing::launch_read_4_vectors(moved, stream);
+  };
+  const timing::Arena arena(kSmall);
+  const timing::ProbeCheck check(arena.memory(), 7);
+  for (const Does does : {Does::Copy, Does::Read, Does::Fma, Does::UploadPageable,
+                          Does::UploadPinned, Does::DownloadPageable, Does::DownloadPinned}) {
+    CAPTURE(static_cast<int>(does));
+    REQUIRE_FALSE(check({does, kNothing, 32}).ok);
+  }
+  for (const Probe wrong : {kCopyWithoutLastTile, kCopyOneVectorOn, kCopyZeros})
+    REQUIRE_FALSE(check({Does::Copy, wrong}).ok);
+  for (const Probe wrong : {kReadWithoutLastTiles, kReadOthers, kCopyZeros})
+    REQUIRE_FALSE(check({Does::Read, wrong}).ok);
+  REQUIRE_FALSE(check({Does::Fma, timing::launch_fma_128_chains, 32}).ok);
+  REQUIRE_FALSE(check({Does::UploadPinned, timing::launch_upload_pageable}).ok);
+  REQUIRE_FALSE(check({Does::UploadPageable, timing::launch_download_pageable}).ok);
+  REQUIRE_FALSE(check({Does::DownloadPinned, timing::launch_download_pageable}).ok);
+  REQUIRE_FALSE(check({Does::DownloadPageable, timing::launch_upload_pageable}).ok);
 }
 
 TEST_CASE("the limits are rates that a machine can have") {

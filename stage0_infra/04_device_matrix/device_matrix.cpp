@@ -1,10 +1,15 @@
 // A matrix in device memory: filled, printed, and what allocating and copying it costs.
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "common/program.h"
+#include "common/timer.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage0_infra/04_device_matrix/reference.h"
 
 int main(int argc, char** argv) {
   const ProgramInfo program{"0.4",
@@ -30,17 +35,13 @@ int main(int argc, char** argv) {
       const auto launch = [&] { version.launch(matrix.data(), rows, cols, kValue, nullptr); };
       Row row = measure(version.name, version.lesson, version.needs,
                         {static_cast<double>(matrix.bytes()), 0, Work::Limit::none},
-                        {{matrix.data(), matrix.bytes()}}, options.repeat, launch, [&] {
-                          const std::vector<float> got = matrix.to_host();
-                          return compare(
-                              got.size(), [&](size_t i) { return got[i]; },
-                              [&](size_t) { return kValue; }, [](size_t) { return 0.0; });
-                        });
+                        {{matrix.data(), matrix.bytes()}}, options.repeat, launch,
+                        [&] { return device_matrix::compare_fill(matrix.to_host(), kValue); });
       row.shape = {rows, cols};
       report.add(row);
     }
 
-    // There and back again: every bit must arrive, so the values are random bits, NaNs included.
+    // To the device and back: every bit must arrive. The values are random bits, NaNs included.
     std::vector<float> host(matrix.size());
     for (size_t i = 0; i < host.size(); ++i) {
       const std::uint32_t bits = static_cast<std::uint32_t>((i + options.seed) * 2654435761u);
@@ -56,14 +57,7 @@ int main(int argc, char** argv) {
     round_trip.name = "transfers", round_trip.lesson = "to_device, to_host: the same bits";
     round_trip.work = {2.0 * static_cast<double>(matrix.bytes()), 0, Work::Limit::none};
     round_trip.ms = round_trip.ms_p10 = round_trip.ms_p90 = upload.median + download.median;
-    const auto bits = [](const std::vector<float>& values, size_t i) {
-      std::uint32_t word;
-      std::memcpy(&word, &values[i], sizeof word);
-      return word;
-    };
-    round_trip.check = compare(
-        host.size(), [&](size_t i) { return static_cast<double>(bits(back, i)); },
-        [&](size_t i) { return static_cast<double>(bits(host, i)); }, [](size_t) { return 0.0; });
+    round_trip.check = device_matrix::compare_bits(back, host);
     round_trip.shape = {rows, cols};
     report.add(round_trip);
     report.fact("allocate and free", allocate.median, "ms");

@@ -1,10 +1,9 @@
-// Stage 0.4: device memory that cleans up after itself.
+// 0.4  Device memory with an owner.
 //
-//   DeviceBuffer<T>   `size` elements in device memory, owned by one object: RAII and move-only
-//   Matrix<T>         rows x cols on top of it, row-major: element (row, col) is data()[row * cols
-//   + col]
-//
-// Every later step keeps its device memory in one of the two.
+//   DeviceBuffer<T>  `size` elements of device memory that belong to one object, which frees them
+//                    (common/device_buffer.h, which all steps include)
+//   Matrix<T>        rows x cols elements on top of it, row-major: element (row, col) is
+//                    data()[row * cols + col]
 #pragma once
 
 #include <algorithm>
@@ -21,9 +20,11 @@
 
 namespace device_matrix {
 
-// Sets all of out (rows, cols), row-major, to value. T is float, double, int or unsigned.
+// Sets all of out (rows, cols), row-major, to value; a size of 0 is nothing to do. T is float,
+// double, int or unsigned. versions/fill_2d.hip: the grid has the shape of the matrix.
 template <class T>
 void launch_fill_2d(T* out, size_t rows, size_t cols, T value, hipStream_t stream = nullptr);
+// versions/fill_flat.hip: the same as one flat array.
 template <class T>
 void launch_fill_flat(T* out, size_t rows, size_t cols, T value, hipStream_t stream = nullptr);
 
@@ -36,7 +37,7 @@ inline constexpr Version<Launch> kVersions[] = {
     {"fill_flat", launch_fill_flat<float>, "a row-major matrix is one flat array"},
 };
 
-// rows x cols elements in device memory, row-major.
+// rows x cols elements in device memory, row-major. Errors are those of DeviceBuffer.
 template <class T>
 class Matrix {
  public:
@@ -47,7 +48,7 @@ class Matrix {
     to_device(host);
   }
 
-  // Moving leaves an empty 0 x 0 matrix behind; there is no copying, as in DeviceBuffer.
+  // Moving leaves an empty 0 x 0 matrix behind. A matrix can't be copied, as a DeviceBuffer can't.
   Matrix(Matrix&& other) noexcept { swap(other); }
   Matrix& operator=(Matrix&& other) noexcept {
     Matrix(std::move(other)).swap(*this);
@@ -76,7 +77,7 @@ class Matrix {
   void fill(T value) { launch_fill_flat(data(), rows_, cols_, value); }
 
  private:
-  // rows * cols, or the out-of-memory error that a product beyond 2^64 deserves.
+  // rows * cols. A product beyond 2^64 is out of memory.
   static size_t product(size_t rows, size_t cols) {
     if (cols != 0 && rows > std::numeric_limits<size_t>::max() / cols)
       HIP_CHECK(hipErrorOutOfMemory);
@@ -87,8 +88,8 @@ class Matrix {
   DeviceBuffer<T> elements_;
 };
 
-// The matrix as text, one line per row; of a matrix larger than max_shown only the upper left
-// corner, with dots where it goes on.
+// The matrix as text, one line per row. Of more than max_shown rows or columns it shows the upper
+// left corner, with dots where the matrix goes on.
 template <class T>
 std::string to_string(const Matrix<T>& matrix, size_t max_shown = 8) {
   const std::vector<T> host = matrix.to_host();

@@ -1,9 +1,17 @@
+// DeviceBuffer, Matrix and every way to fill it.
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "common/guarded.h"
 #include "common/testing.h"
+#include "stage0_infra/04_device_matrix/reference.h"
 
 using device_matrix::DeviceBuffer;
 using device_matrix::Matrix;
@@ -143,10 +151,7 @@ TEST_CASE("every fill writes all of the matrix and nothing else") {
       Guarded<float> out(rows * cols, 3);
       version.launch(out.data(), rows, cols, 3.14f, nullptr);
       HIP_CHECK(hipDeviceSynchronize());
-      const auto got = out.to_host();
-      REQUIRE_OK(compare(
-          got.size(), [&](size_t i) { return got[i]; }, [](size_t) { return 3.14f; },
-          [](size_t) { return 0.0; }));
+      REQUIRE_OK(device_matrix::compare_fill(out.to_host(), 3.14f));
       REQUIRE(out.intact());
     }
 }
@@ -158,6 +163,39 @@ TEST_CASE("fill works for every element type") {
   Matrix<double> doubles(2, 9);
   doubles.fill(3.14);
   REQUIRE(doubles.to_host() == std::vector<double>(18, 3.14));
+  Matrix<unsigned> words(3, 3);
+  words.fill(0xFFFFFFFFu);
+  REQUIRE(words.to_host() == std::vector<unsigned>(9, 0xFFFFFFFFu));
+  DeviceBuffer<double> buffer(15);
+  device_matrix::launch_fill_2d(buffer.data(), 3, 5, -0.1);
+  REQUIRE(buffer.to_host() == std::vector<double>(15, -0.1));
+}
+
+TEST_CASE("the checks refuse zeros, a forgotten element, swapped ones and one wrong bit") {
+  constexpr float kValue = 3.14f;
+  const std::vector<float> filled(20, kValue);
+  REQUIRE(device_matrix::compare_fill(filled, kValue).ok);
+  REQUIRE_FALSE(device_matrix::compare_fill(std::vector<float>(20, 0.0f), kValue).ok);
+  auto forgotten = filled;
+  std::memset(&forgotten[19], 0xFF, sizeof(float));
+  REQUIRE(device_matrix::compare_fill(forgotten, kValue).unwritten == 1);
+  REQUIRE_FALSE(device_matrix::compare_fill(forgotten, kValue).ok);
+
+  std::vector<float> sent(20);
+  const auto bits = random_bits(20);
+  std::memcpy(sent.data(), bits.data(), sizeof(float) * 20);
+  sent[3] = std::numeric_limits<float>::quiet_NaN();
+  REQUIRE(device_matrix::compare_bits(sent, sent).ok);
+  REQUIRE_FALSE(device_matrix::compare_bits(std::vector<float>(20), sent).ok);
+  auto swapped = sent;
+  std::swap(swapped[4], swapped[5]);
+  REQUIRE_FALSE(device_matrix::compare_bits(swapped, sent).ok);
+  auto other_nan = sent;
+  std::uint32_t nan_bits = 0;
+  std::memcpy(&nan_bits, &other_nan[3], sizeof nan_bits);
+  nan_bits ^= 1;
+  std::memcpy(&other_nan[3], &nan_bits, sizeof nan_bits);
+  REQUIRE_FALSE(device_matrix::compare_bits(other_nan, sent).ok);
 }
 
 TEST_CASE("a matrix is row-major and keeps its shape when moved") {

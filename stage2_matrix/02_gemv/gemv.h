@@ -18,7 +18,9 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "common/rounding.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
+#include "stage1_vector/03_dot/reference.h"
 
 namespace gemv {
 
@@ -59,15 +61,15 @@ inline Reference gemv_cpu(float alpha, const std::vector<float>& line, const std
                           float beta, float y) {
   const double wide_alpha = static_cast<double>(alpha);
   const double old = beta == 0 ? 0 : static_cast<double>(beta) * static_cast<double>(y);
-  const dot::Sums sums = alpha == 0 ? dot::Sums{} : dot::dot_cpu(line, x);
-  return {wide_alpha * sums.dot + old, std::fabs(wide_alpha) * sums.absolute + std::fabs(old)};
+  const rounding::Sum sums = alpha == 0 ? rounding::Sum{} : dot::dot_cpu(line, x);
+  return {wide_alpha * sums.value + old, std::fabs(wide_alpha) * sums.absolute + std::fabs(old)};
 }
 
 // What an element may be off whose products go through at most `roundings` operations in a sum of
 // n: that of the dot product, and two more roundings, by alpha (or beta) and by the last addition.
 inline double bound(double roundings, double n, double absolute) {
   const double once = 1 + kFloatRoundoff;
-  return ((1 + dot::bound(roundings, n, 1)) * once * once - 1) * absolute;
+  return ((1 + rounding::worst_case(roundings, n, 1)) * once * once - 1) * absolute;
 }
 
 // ---- Tuning and workspace ---------------------------------------------------------------------

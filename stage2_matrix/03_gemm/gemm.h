@@ -29,7 +29,7 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "common/rounding.h"
 
 namespace gemm {
 
@@ -94,13 +94,13 @@ inline Reference gemm_cpu(const Product& p, const std::vector<float>& a,
 }
 
 // What element i of a float result may be off. The sum of K products is off by at most d = gamma(K)
-// sum|a b|, in any order, fused or not, with any number of zeros added (dot::bound has the source).
-// It is multiplied by alpha and added to beta C, itself one product: two roundings for each term,
-// gamma(2) = 2 u / (1 - 2 u), the first of which also apply to what the sum is off.
+// sum|a b|, in any order, fused or not, with any number of zeros added (rounding::worst_case has
+// the source). It is multiplied by alpha and added to beta C, itself one product: two roundings for
+// each term, gamma(2) = 2 u / (1 - 2 u), the first of which also apply to what the sum is off.
 inline double bound(const Product& p, const Reference& reference, size_t i) {
   const double K = static_cast<double>(p.K), alpha = std::fabs(static_cast<double>(p.alpha));
   const double gamma_2 = 2 * kFloatRoundoff / (1 - 2 * kFloatRoundoff);
-  const double absolute = reference.absolute[i], d = dot::bound(K, K, absolute);
+  const double absolute = reference.absolute[i], d = rounding::worst_case(K, K, absolute);
   return alpha * d + gamma_2 * (alpha * (absolute + d) + std::fabs(reference.before[i]));
 }
 

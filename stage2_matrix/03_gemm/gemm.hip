@@ -8,6 +8,7 @@
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 
 using device_matrix::DeviceBuffer;

@@ -19,7 +19,10 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
+#include "stage1_vector/01_vector_add/detail/operations.h"
 #include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/vectors.h"
+#include "stage1_vector/04_activations/reference.h"
 
 namespace matrix_activations {
 
@@ -33,7 +36,7 @@ using vector_add::split_vectors;
 
 // x[r,c] + bias[c] in float. One IEEE addition rounds alike everywhere, so the reference takes the
 // rounded sum too: activations::forward_cpu and backward_cpu of these sums, with the bounds of
-// activations.h, are what the kernels are held against.
+// step 1.4, are what the kernels are held against.
 inline std::vector<float> biased_cpu(const std::vector<float>& x, const std::vector<float>& bias) {
   std::vector<float> sums(x.size());
   for (size_t i = 0; i < sums.size(); ++i) sums[i] = x[i] + bias[i % bias.size()];
@@ -46,11 +49,7 @@ inline std::vector<float> biased_cpu(const std::vector<float>& x, const std::vec
 template <class Activation>
 inline void launch_activation(float* y, const float* x, size_t rows, size_t cols,
                               hipStream_t stream = nullptr) {
-  const size_t n = rows * cols;
-  if (n == 0) return;
-  const Split split = split_vectors(n, {y, x});
-  LAUNCH_ON(stream, (activations::forward_vectorized<Activation>),
-            activations::vector_blocks(split), kBlock, 0, y, x, split);
+  activations::launch_forward_vectorized<Activation>(y, x, rows * cols, stream);
 }
 
 // ---- What is computed for one element, or for four neighbours ---------------------------------
@@ -139,12 +138,8 @@ template <class Activation>
 inline void launch_backward_separate(float* grad_x, const float* grad_y, const float* x,
                                      const float* bias, size_t rows, size_t cols,
                                      hipStream_t stream = nullptr) {
-  const size_t n = rows * cols;
-  if (n == 0) return;
   launch_flat(grad_x, Forward<Identity>{x, bias}, rows, cols, stream);
-  const Split split = split_vectors(n, {grad_x, grad_y});
-  LAUNCH_ON(stream, (activations::backward_vectorized<Activation>),
-            activations::vector_blocks(split), kBlock, 0, grad_x, grad_y, grad_x, split);
+  activations::launch_backward_vectorized<Activation>(grad_x, grad_y, grad_x, rows * cols, stream);
 }
 
 // One kernel: the sum stays in a register.

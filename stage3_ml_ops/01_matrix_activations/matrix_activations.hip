@@ -30,8 +30,8 @@ struct Problem {
     random_numbers::launch_fill_uniform(d_x.data(), d_x.size(), seed, 0);
     random_numbers::launch_fill_uniform(d_bias.data(), cols, seed, 1);
     random_numbers::launch_fill_uniform(d_grad_y.data(), d_grad_y.size(), seed, 2);
-    axpy::launch_vectorized<axpy::Scale>(d_x.data(), 4.0f, d_x.data(), d_x.size());
-    axpy::launch_vectorized<axpy::Scale>(d_bias.data(), 4.0f, d_bias.data(), cols);
+    axpy::launch_vectorized_scale(d_x.data(), 4.0f, d_x.data(), d_x.size());
+    axpy::launch_vectorized_scale(d_bias.data(), 4.0f, d_bias.data(), cols);
     sums = matrix_activations::biased_cpu(sample.to_host(d_x.data()), d_bias.to_host());
     grad_y = sample.to_host(d_grad_y.data());
   }

@@ -8,7 +8,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -27,11 +26,7 @@ constexpr Shape kShapes[] = {{0, 0},   {0, 5},   {5, 0},    {1, 1},    {2, 15},
                              {63, 64}, {64, 65}, {65, 127}, {127, 3},  {255, 129},
                              {3, 4},   {7, 6},   {2, 9001}, {3001, 5}, {1, 257}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
+using testing::random_floats;
 
 struct Inputs {
   explicit Inputs(Shape matrix)

@@ -23,7 +23,7 @@
 #include "common/gpu.h"
 #include "common/program.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
 
 namespace softmax {
 

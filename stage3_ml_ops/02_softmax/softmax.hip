@@ -39,7 +39,7 @@ void run(const Shape& shape, const Options& options, Report& report) {
   DeviceBuffer<float> d_x(n), d_y(n);
   // x in [-8, 8): probabilities from 1e-7 of the largest to the largest.
   random_numbers::launch_fill_uniform(d_x.data(), n, options.seed, 0);
-  axpy::launch_vectorized<axpy::Scale>(d_x.data(), 8.0f, d_x.data(), n);
+  axpy::launch_vectorized_scale(d_x.data(), 8.0f, d_x.data(), n);
 
   const RowSample sample = choose_rows(rows, cols, kSampledRows, options.seed);
   const std::vector<float> x = sample.to_host(d_x.data());

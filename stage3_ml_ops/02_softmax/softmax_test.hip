@@ -2,14 +2,12 @@
 #include "stage3_ml_ops/02_softmax/softmax.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -26,9 +24,7 @@ std::vector<Version<softmax::Launch>> versions() {
 }
 
 std::vector<float> random_floats(size_t n, float scale) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, 0, i);
-  return values;
+  return testing::random_floats(n, 0, scale);
 }
 
 // X and Y in guarded device memory, `offset_x` and `offset_y` elements behind a 16-byte boundary.
@@ -63,9 +59,7 @@ struct Problem {
   std::vector<double> want;
 };
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
-}
+using testing::same_bits;
 
 // A row of equal elements: every exponential is exp(0) = 1 and every sum an integer, so that each
 // version must give 1 / cols, rounded once. An element missed or added twice can't hide.

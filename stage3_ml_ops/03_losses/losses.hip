@@ -100,7 +100,7 @@ struct Problem {
         buffers(shape.rows),
         sample(choose_rows(shape.rows, shape.classes, kSampledRows, seed)) {
     random_numbers::launch_fill_uniform(d_logits.data(), d_logits.size(), seed, 0);
-    axpy::launch_vectorized<axpy::Scale>(d_logits.data(), 8.0f, d_logits.data(), d_logits.size());
+    axpy::launch_vectorized_scale(d_logits.data(), 8.0f, d_logits.data(), d_logits.size());
     std::vector<int> all_labels(shape.rows);
     const size_t labelled = std::min(shape.classes, size_t{1} << 31);  // a label is an int
     for (size_t row = 0; row < shape.rows; ++row)

@@ -19,15 +19,8 @@ using namespace losses;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 Comparison compare_value(float got, double want, double bound) {
   return compare(
@@ -421,7 +414,7 @@ TEST_CASE("the same bits on every run") {
     const Result first = run(version.launch, batch);
     for (int repeat = 0; repeat < 3; ++repeat) {
       const Result again = run(version.launch, batch);
-      REQUIRE(same_bits({again.loss}, {first.loss}));
+      REQUIRE(same_bits(again.loss, first.loss));
       REQUIRE(same_bits(again.grad, first.grad));
     }
   }

@@ -20,8 +20,8 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/03_dot/dot.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "common/rounding.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
@@ -61,8 +61,8 @@ inline Values exactly(const std::vector<float>& values) {
 inline constexpr double kSteepest = 1.13;
 
 // f(X W^T + b) for `batch` samples of x. What comes in wrong by x.error comes out of the sum wrong
-// by sum |w| x.error; the sum itself is off by dot::bound, its addition of the bias rounds once,
-// and f passes that on and adds its own bound.
+// by sum |w| x.error; the sum itself is off by rounding::worst_case, its addition of the bias
+// rounds once, and f passes that on and adds its own bound.
 template <class Activation>
 Values dense_cpu(const Values& x, const std::vector<float>& w, const std::vector<float>& bias,
                  size_t batch) {
@@ -80,7 +80,7 @@ Values dense_cpu(const Values& x, const std::vector<float>& w, const std::vector
       inherited += scale * error[k];
     }
     sum += static_cast<double>(bias[i % out]);
-    double off = inherited + dot::bound(n, n, absolute);
+    double off = inherited + rounding::worst_case(n, n, absolute);
     off += kFloatRoundoff * (std::fabs(sum) + off);
     y.value[i] = Activation::cpu(sum);
     y.error[i] =

@@ -37,7 +37,7 @@ struct Problem {
     random_numbers::launch_fill_uniform(d_w.data(), d_w.size(), seed, 1);
     random_numbers::launch_fill_uniform(d_bias.data(), shape.out, seed, 2);
     const float scale = 1 / std::sqrt(static_cast<float>(std::max(shape.in, size_t{1})));
-    axpy::launch_vectorized<axpy::Scale>(d_w.data(), scale, d_w.data(), d_w.size());
+    axpy::launch_vectorized_scale(d_w.data(), scale, d_w.data(), d_w.size());
     const RowSample of_x{sample.rows, shape.in, ""};
     const std::vector<float> x = of_x.to_host(d_x.data());
     const std::vector<float> w = d_w.to_host(), bias = d_bias.to_host();

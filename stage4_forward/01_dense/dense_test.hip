@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -27,18 +26,8 @@ constexpr Shape kShapes[] = {{0, 3, 2},     {3, 0, 2},    {3, 2, 0},     {1, 1, 
                              {2, 15, 16},   {17, 31, 33}, {63, 64, 1},   {1, 129, 127},
                              {65, 63, 129}, {129, 2, 65}, {31, 255, 15}, {3, 1, 300}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
+using testing::random_floats;
+using testing::random_integers;
 
 struct Inputs {
   using Make = std::vector<float> (*)(size_t n, std::uint32_t stream);

@@ -19,7 +19,7 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage4_forward/01_dense/dense.h"
 
 namespace mlp_forward {

@@ -39,7 +39,7 @@ struct DeviceLayer {
     random_numbers::launch_fill_uniform(d_w.data(), d_w.size(), seed, stream);
     random_numbers::launch_fill_uniform(d_bias.data(), out, seed, stream + 1);
     const float scale = 1 / std::sqrt(static_cast<float>(std::max(in, size_t{1})));
-    axpy::launch_vectorized<axpy::Scale>(d_w.data(), scale, d_w.data(), d_w.size());
+    axpy::launch_vectorized_scale(d_w.data(), scale, d_w.data(), d_w.size());
   }
   mlp_forward::Layer layer() const { return {d_w.cols(), d_w.rows(), d_w.data(), d_bias.data()}; }
 

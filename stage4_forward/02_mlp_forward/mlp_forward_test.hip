@@ -8,7 +8,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -26,18 +25,8 @@ constexpr Shape kShapes[] = {{0, 3, 2, 1},     {3, 0, 2, 1},    {3, 2, 0, 2},   
                              {17, 64, 63, 2},  {33, 129, 7, 9}, {63, 16, 65, 5}, {6, 9, 257, 130},
                              {3, 3005, 70, 4}, {2, 5, 3068, 3}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
+using testing::random_floats;
+using testing::random_integers;
 
 struct Inputs {
   using Make = std::vector<float> (*)(size_t n, std::uint32_t stream);

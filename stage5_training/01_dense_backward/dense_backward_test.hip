@@ -9,7 +9,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -20,18 +19,8 @@ constexpr Shape kShapes[] = {{0, 3, 2},     {3, 0, 2},   {3, 2, 0},     {1, 1, 1
                              {17, 31, 33},  {63, 64, 1}, {1, 129, 127}, {65, 63, 129}, {129, 2, 65},
                              {255, 31, 15}, {3, 1, 300}, {1003, 5, 6}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
+using testing::random_floats;
+using testing::random_integers;
 
 // The gradients, or what they are before the launch.
 struct HostGradients {
@@ -326,21 +315,13 @@ TEST_CASE("a graph captures all three streams") {
   const HostGradients want = problem.run(launch_concurrent, 0);
   const auto replay = [](const Gradients& to, const float* grad_y, const float* x, size_t batch,
                          const Layer& layer, float beta, Workspace& workspace, hipStream_t stream) {
-    hipGraph_t graph = nullptr;
-    hipGraphExec_t executable = nullptr;
-    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-    launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, stream);
-    HIP_CHECK(hipStreamEndCapture(stream, &graph));
-    HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-    HIP_CHECK(hipGraphLaunch(executable, stream));
+    const gpu::Graph graph(
+        stream, [&] { launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, stream); });
+    graph.launch(stream);
     HIP_CHECK(hipStreamSynchronize(stream));
-    HIP_CHECK(hipGraphExecDestroy(executable));
-    HIP_CHECK(hipGraphDestroy(graph));
   };
-  hipStream_t stream = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
+  const gpu::Stream stream;
   const HostGradients got = problem.run(replay, 0, stream);
-  HIP_CHECK(hipStreamDestroy(stream));
   REQUIRE((got.w == want.w && got.bias == want.bias && got.x == want.x));
 }
 

@@ -29,8 +29,9 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/03_dot/dot.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "common/rounding.h"
+#include "stage1_vector/04_activations/detail/vectors.h"
+#include "stage1_vector/04_activations/reference.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
@@ -100,8 +101,9 @@ struct Expected {
 };
 
 // `kept` is x, with the slope of F, or y, with that of OfOutput<F>. A column's sum inherits what
-// its elements are off; a sum whose terms go through at most `roundings` additions adds dot::bound,
-// and beta times what was there before (unless beta is 0) two roundings more, as in gemv.h.
+// its elements are off; a sum whose terms go through at most `roundings` additions adds
+// rounding::worst_case, and beta times what was there before (unless beta is 0) two roundings more,
+// as in gemv.h.
 template <class Slope>
 Expected backward_cpu(const std::vector<float>& grad_y, const std::vector<float>& kept, size_t cols,
                       double roundings, float beta, const std::vector<float>& before) {

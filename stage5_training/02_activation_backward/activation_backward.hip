@@ -34,7 +34,7 @@ struct Problem {
   // d_kept = x, in [-4, 4), where the functions bend.
   void make_x(std::uint64_t seed) {
     random_numbers::launch_fill_uniform(d_kept.data(), d_kept.size(), seed, 1);
-    axpy::launch_vectorized<axpy::Scale>(d_kept.data(), 4.0f, d_kept.data(), d_kept.size());
+    axpy::launch_vectorized_scale(d_kept.data(), 4.0f, d_kept.data(), d_kept.size());
   }
   std::string shape() const { return std::to_string(rows) + "x" + std::to_string(cols); }
   double elements() const { return static_cast<double>(rows) * static_cast<double>(cols); }

@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -36,16 +35,8 @@ struct Offsets {
 };
 constexpr Offsets kOffsets[] = {{0, 0}, {3, 3}, {0, 1}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
+using testing::random_floats;
+using testing::same_bits;
 
 Comparison compare_with(const std::vector<float>& got, const std::vector<double>& want,
                         const std::vector<double>& bound) {

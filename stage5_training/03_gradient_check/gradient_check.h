@@ -35,7 +35,7 @@
 #include "common/program.h"
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"

@@ -6,6 +6,7 @@
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
+#include "stage1_vector/01_vector_add/vector_add.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 
 using device_matrix::DeviceBuffer;
@@ -56,7 +57,7 @@ struct Problem {
     random_numbers::launch_fill_uniform(d_w.data(), n, seed, 0);
     random_numbers::launch_fill_uniform(d_grad_w.data(), n, seed, 1);
     random_numbers::launch_fill_uniform(d_m.data(), n, seed, 2);
-    vector_add::launch_vectorized<vector_add::Multiply>(d_v.data(), d_m.data(), d_m.data(), n);
+    vector_add::launch_vectorized_multiply(d_v.data(), d_m.data(), d_m.data(), n);
     schedule = optimizers::make_schedule({}, kStep - 1);
   }
 

@@ -348,26 +348,17 @@ TEST_CASE("a captured step can be replayed, with a learning rate that changes") 
   for (const Kind kind : kKinds) {
     Arena eager(kind, values), replayed(kind, values);
     DeviceBuffer<Schedule> first = make_schedule({}), second = make_schedule({});
-    hipStream_t stream = nullptr;
-    hipGraph_t graph = nullptr;
-    hipGraphExec_t executable = nullptr;
-    HIP_CHECK(hipStreamCreate(&stream));
-    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-    step(kind, replayed.tensor(), second.data(), stream);
-    HIP_CHECK(hipStreamEndCapture(stream, &graph));
-    HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
+    const gpu::Stream stream;
+    const gpu::Graph graph(stream, [&] { step(kind, replayed.tensor(), second.data(), stream); });
     for (int t = 1; t <= 10; ++t) {
       const float rate = 0.01f / static_cast<float>(t);
       for (Schedule* schedule : {first.data(), second.data()})
         HIP_CHECK(hipMemcpyAsync(&schedule->hyper.learning_rate, &rate, sizeof rate,
                                  hipMemcpyHostToDevice, stream));
       step(kind, eager.tensor(), first.data(), stream);
-      HIP_CHECK(hipGraphLaunch(executable, stream));
-      HIP_CHECK(hipStreamSynchronize(stream));
+      graph.launch(stream);
+      stream.wait();
     }
-    HIP_CHECK(hipGraphExecDestroy(executable));
-    HIP_CHECK(hipGraphDestroy(graph));
-    HIP_CHECK(hipStreamDestroy(stream));
     CAPTURE(name(kind));
     REQUIRE(second.to_host()[0].step == 10);
     REQUIRE(replayed.to_host() == eager.to_host());

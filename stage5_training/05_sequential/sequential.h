@@ -39,11 +39,11 @@
 #include "common/gpu.h"
 #include "common/program.h"
 #include "common/random.h"
+#include "common/rounding.h"
 #include "common/safetensors.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
-#include "stage1_vector/03_dot/dot.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
@@ -174,7 +174,7 @@ struct Approximate {
 inline Approximate at(const Values& values, size_t i) { return {values.value[i], values.error[i]}; }
 
 // (rows, cols) sums over `terms` products a(row, k) b(k, col). What comes in wrong is multiplied by
-// the other factor, and the sum itself is off by dot::bound, as in dense::dense_cpu.
+// the other factor, and the sum itself is off by rounding::worst_case, as in dense::dense_cpu.
 template <class A, class B>
 Values product_cpu(size_t rows, size_t cols, size_t terms, A a, B b) {
   Values product{std::vector<double>(rows * cols), std::vector<double>(rows * cols)};
@@ -189,7 +189,7 @@ Values product_cpu(size_t rows, size_t cols, size_t terms, A a, B b) {
       inherited += size_left * right.error + left.error * (size_right + right.error);
     }
     product.value[i] = sum;
-    product.error[i] = inherited + dot::bound(n, n, absolute);
+    product.error[i] = inherited + rounding::worst_case(n, n, absolute);
   }
   return product;
 }
@@ -603,7 +603,7 @@ inline void Sequential::initialize(std::uint64_t seed) {
       device_matrix::launch_fill_flat(tensor.w, 1, tensor.n, 1.0f);
     if (bound == 0) continue;
     random_numbers::launch_fill_uniform(tensor.w, tensor.n, seed, static_cast<std::uint32_t>(k));
-    axpy::launch_vectorized<axpy::Scale>(tensor.w, bound, tensor.w, tensor.n);
+    axpy::launch_vectorized_scale(tensor.w, bound, tensor.w, tensor.n);
   }
   HIP_CHECK(hipDeviceSynchronize());  // a stream that does not wait for the default one comes next
 }

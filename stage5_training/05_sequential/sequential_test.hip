@@ -62,9 +62,7 @@ std::vector<float> gradients(const Sequential& model) {
     for (const float value : to_host(tensor.grad, tensor.n)) all.push_back(value);
   return all;
 }
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::same_bits;
 
 void poison_gradients(const Sequential& model) {
   for (const NamedTensor& tensor : model.tensors())
@@ -495,12 +493,12 @@ struct Scaling : Layer {
     return scale != nullptr;
   }
   void forward(float* y, const float* x, size_t batch, hipStream_t) override {
-    axpy::launch_vectorized<axpy::Scale>(y, factor, x, batch * width);
+    axpy::launch_vectorized_scale(y, factor, x, batch * width);
   }
   void backward(float* grad_x, const float* grad_y, const float*, const float*, size_t batch,
                 hipStream_t) override {
     ++*calls;
-    axpy::launch_vectorized<axpy::Scale>(grad_x, back_factor, grad_y, batch * width);
+    axpy::launch_vectorized_scale(grad_x, back_factor, grad_y, batch * width);
   }
   float factor, back_factor = 1;
   size_t* calls;
@@ -581,32 +579,21 @@ TEST_CASE("a captured step allocates nothing and trains as the plain one, bit fo
     Trainer plainly(plain, Kind::AdamW, x, labels, 0.01f);
     Trainer by_graph(replayed, Kind::AdamW, x, labels, 0.01f);
     if (version.launch.keep_memory) replayed.reserve(21);
-    hipStream_t stream = nullptr;
-    hipGraph_t graph = nullptr;
-    hipGraphExec_t executable = nullptr;
-    HIP_CHECK(hipStreamCreate(&stream));
-    HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
+    const gpu::Stream stream;
+    const auto capture = [&] { return gpu::Graph(stream, [&] { by_graph.step(stream); }); };
     CAPTURE(version.name);
     if (!version.launch.keep_memory) {
-      CHECK_THROWS_AS(by_graph.step(stream), gpu::Error);
-      static_cast<void>(hipStreamEndCapture(stream, &graph));
-      static_cast<void>(hipGetLastError());
-      HIP_CHECK(hipStreamDestroy(stream));
+      CHECK_THROWS_AS(capture(), gpu::Error);
       continue;
     }
-    by_graph.step(stream);
-    HIP_CHECK(hipStreamEndCapture(stream, &graph));
-    HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
+    const gpu::Graph graph = capture();
     for (int t = 0; t < 5; ++t) {
       plainly.step();
-      HIP_CHECK(hipGraphLaunch(executable, stream));
+      graph.launch(stream);
     }
-    HIP_CHECK(hipStreamSynchronize(stream));
+    stream.wait();
     CHECK(same_bits(state(plain), state(replayed)));
     CHECK(plainly.loss() == by_graph.loss());
-    HIP_CHECK(hipGraphExecDestroy(executable));
-    HIP_CHECK(hipGraphDestroy(graph));
-    HIP_CHECK(hipStreamDestroy(stream));
   }
 }
 

@@ -78,9 +78,7 @@ std::vector<float> state(const Trainer& t) {
   return all;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::same_bits;
 
 Comparison compare_curve(const std::vector<float>& curve, const Trajectory& want) {
   return compare(

@@ -38,13 +38,7 @@ std::vector<float> losses_of(Training& training, const Launch& version, size_t s
   return losses;
 }
 
-bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i)
-    same = a[i].size() == b[i].size() &&
-           std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) == 0;
-  return same;
-}
+using testing::same_bits;
 
 void write_digits(const std::string& folder, const std::string& part, const mnist::Digits& digits) {
   tests::write_digits(folder, part, digits.pixels, digits.labels);

@@ -51,7 +51,7 @@ struct Arrays {
     random_numbers::launch_fill_uniform(d_bias.data(), d_bias.size(), seed, 2);
     random_numbers::launch_fill_uniform(d_grad_y.data(), d_grad_y.size(), seed, 3);
     const float scale = 1 / std::sqrt(static_cast<float>(window_of(p)));
-    axpy::launch_vectorized<axpy::Scale>(d_w.data(), scale, d_w.data(), d_w.size());
+    axpy::launch_vectorized_scale(d_w.data(), scale, d_w.data(), d_w.size());
     if (dnn::available())
       peer = std::make_unique<dnn::Convolution>(
           dnn::Shape{p.N, p.C, p.H, p.W, p.K, p.R, p.S, p.stride_h, p.stride_w, p.pad_h, p.pad_w});

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "stage1_vector/03_dot/dot.h"
+#include "common/rounding.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage4_forward/01_dense/dense.h"
 
@@ -93,8 +93,8 @@ void for_each_meeting(const Problem& problem, Visit&& visit) {
 
 // The planes [n, k] of f(x * w + bias), numbered n K + k; without a bias where it is empty. The
 // bound is made as that of step 4.1: what comes in wrong by x.error comes out of the sum wrong by
-// sum |w| x.error, the sum itself is off by dot::bound, the bias rounds once more, and f passes
-// that on and adds its own.
+// sum |w| x.error, the sum itself is off by rounding::worst_case, the bias rounds once more, and f
+// passes that on and adds its own.
 template <class Activation>
 Values conv2d_cpu(const Values& x, const std::vector<float>& w, const std::vector<float>& bias,
                   const Problem& problem, const std::vector<size_t>& planes) {
@@ -120,7 +120,7 @@ Values conv2d_cpu(const Values& x, const std::vector<float>& w, const std::vecto
     }
     for (size_t i = 0; i < pixels; ++i) {
       const double biased = sum[i] + (bias.empty() ? 0 : static_cast<double>(bias[k]));
-      double off = inherited[i] + dot::bound(products, products, absolute[i]);
+      double off = inherited[i] + rounding::worst_case(products, products, absolute[i]);
       off += kFloatRoundoff * (std::fabs(biased) + off);
       y.value.push_back(Activation::cpu(biased));
       y.error.push_back(dense::kSteepest * off +
@@ -212,8 +212,8 @@ inline Values grad_bias_cpu(const std::vector<float>& grad_y, const Problem& pro
 // Winograd's F(4x4, 3x3), as conv2d.h has it: an output is a sum of products of transformed numbers
 // and transformed filters. Each of its terms goes through at most 3 roundings per row and as many
 // per column of the numbers, 4 of the filter and 3 of the output, beside those of a sum over the
-// channels (dot::bound); added up, their absolute values are what the transforms make with the
-// absolute values of A, B and G:
+// channels (rounding::worst_case); added up, their absolute values are what the transforms make
+// with the absolute values of A, B and G:
 //
 //   gamma(20 + channels) |A| (sum over c of (|G| |g| |G|^T) * (|B| |d| |B|^T)) |A|^T
 //
@@ -270,8 +270,9 @@ void add_winograd_error(Values& values, size_t channels, size_t maps, const Exte
           const size_t r = row + i / kOut, s = col + i % kOut;
           if (r < out.height && s < out.width)
             values.error[(plane * out.height + r) * out.width + s] +=
-                dense::kSteepest * dot::bound(20 + static_cast<double>(channels),
-                                              std::numeric_limits<double>::infinity(), outputs[i]);
+                dense::kSteepest * rounding::worst_case(20 + static_cast<double>(channels),
+                                                        std::numeric_limits<double>::infinity(),
+                                                        outputs[i]);
         }
       }
   }

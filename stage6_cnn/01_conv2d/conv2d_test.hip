@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -41,18 +40,8 @@ const Problem kProblems[] = {
     {2, 3, 4, 4, 0, 3, 3},                 // no filters
 };
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-// Integers in [-3, 3]: their products' sums are exact in float in every order.
-std::vector<float> random_integers(size_t n, std::uint32_t stream) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values) value = std::rint(3 * value);
-  return values;
-}
+using testing::random_floats;
+using testing::random_integers;
 
 // The gradients, or what they are before the launch.
 struct HostGradients {
@@ -594,23 +583,16 @@ TEST_CASE("every run gives the same bits, on any stream and from a graph") {
   for (Guarded<float>* array :
        {&device.d_y, &device.d_grad_w, &device.d_grad_bias, &device.d_grad_x})
     Device::poison(*array);
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  launch_winograd<Relu>(device.d_y.data(), device.d_x.data(), device.d_w.data(),
-                        device.d_bias.data(), in.p, device.workspace, stream);
-  launch_backward_winograd(device.gradients(), device.d_grad_y.data(), device.d_x.data(),
-                           device.d_w.data(), in.p, 0, device.workspace, stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured([&](hipStream_t captured) {
+    launch_winograd<Relu>(device.d_y.data(), device.d_x.data(), device.d_w.data(),
+                          device.d_bias.data(), in.p, device.workspace, captured);
+    launch_backward_winograd(device.gradients(), device.d_grad_y.data(), device.d_x.data(),
+                             device.d_w.data(), in.p, 0, device.workspace, captured);
+  });
   REQUIRE(device.d_y.to_host() == y);
   REQUIRE(device.d_grad_w.to_host() == want.w);
   REQUIRE(device.d_grad_bias.to_host() == want.bias);
   REQUIRE(device.d_grad_x.to_host() == want.x);
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
   HIP_CHECK(hipStreamDestroy(stream));
 }
 

@@ -26,7 +26,7 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 
 namespace maxpool {

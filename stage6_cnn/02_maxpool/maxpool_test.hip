@@ -67,11 +67,8 @@ size_t outputs_of(const Problem& p) {
   return p.N * p.C * out.height * out.width;
 }
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 // Few different values, so that most windows hold several equal ones.
 std::vector<float> few_values(size_t n, std::uint32_t stream) {
@@ -87,11 +84,6 @@ std::vector<float> special_values(size_t n, std::uint32_t stream) {
   std::vector<float> values(n);
   for (size_t i = 0; i < n; ++i) values[i] = kSpecial[random_numbers::word(7, stream, i) % 7];
   return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // How far the arrays begin behind a multiple of 16 bytes, in elements.
@@ -389,22 +381,12 @@ TEST_CASE("forward and backward can be captured in a graph", "[graph]") {
   const Routing in(p, x);
   Guarded<float> d_x(x, 0), d_y(in.y.size(), 0), d_grad_y(in.grad_y, 0), d_grad_x(x.size(), 0);
   Guarded<Index> d_argmax(in.y.size(), 0);
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  forward(d_y.data(), d_argmax.data(), d_x.data(), p, stream);
-  backward(d_grad_x.data(), d_grad_y.data(), d_argmax.data(), p, stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured([&](hipStream_t stream) {
+    forward(d_y.data(), d_argmax.data(), d_x.data(), p, stream);
+    backward(d_grad_x.data(), d_grad_y.data(), d_argmax.data(), p, stream);
+  });
   REQUIRE(same_bits(d_y.to_host(), in.y));
   REQUIRE_OK(against({d_grad_x.to_host(), true}, backward_cpu(in.grad_y, in.argmax, p)));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 // The loss is the sum of grad_y * y. All values are far enough apart that a step takes none past

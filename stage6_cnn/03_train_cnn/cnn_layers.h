@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "common/gpu.h"
+#include "common/rounding.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/03_dot/dot.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage6_cnn/01_conv2d/conv2d.h"
@@ -105,7 +105,8 @@ class Flatten : public Layer {
 // ---- Conv2d -----------------------------------------------------------------------------------
 
 // Products a b that add up to elements, in double, and how far a float version's sums may be off:
-// what comes in wrong is multiplied by the other factor, and the sum itself is off by dot::bound.
+// what comes in wrong is multiplied by the other factor, and the sum itself is off by
+// rounding::worst_case.
 class Sums {
  public:
   explicit Sums(size_t size) : sum_(size), absolute_(size), inherited_(size) {}
@@ -120,7 +121,8 @@ class Sums {
   Values values(size_t terms) const {
     const double n = static_cast<double>(terms);
     Values result{sum_, inherited_};
-    for (size_t i = 0; i < sum_.size(); ++i) result.error[i] += dot::bound(n, n, absolute_[i]);
+    for (size_t i = 0; i < sum_.size(); ++i)
+      result.error[i] += rounding::worst_case(n, n, absolute_[i]);
     return result;
   }
 
@@ -340,7 +342,8 @@ class MaxPool2d : public Layer {
       }
     });
     for (size_t i = 0; i < terms.size(); ++i)
-      if (terms[i] > 1) grad_x.error[i] += dot::bound(terms[i] - 1, terms[i], absolute[i]);
+      if (terms[i] > 1)
+        grad_x.error[i] += rounding::worst_case(terms[i] - 1, terms[i], absolute[i]);
     return grad_x;
   }
 

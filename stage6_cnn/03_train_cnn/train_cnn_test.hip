@@ -56,13 +56,7 @@ std::vector<float> losses_of(Training& training, const Launch& version, size_t s
   return losses;
 }
 
-bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i)
-    same = a[i].size() == b[i].size() &&
-           std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) == 0;
-  return same;
-}
+using testing::same_bits;
 
 // The gradient of the mean cross-entropy by logits that may be off by their errors: e in all of
 // them moves a probability by a factor of exp(2 e). The float version rounds the differences to the
@@ -941,23 +935,16 @@ TEST_CASE("a captured step of images is the plain one, bit for bit", "[graph]") 
   const DeviceBuffer<float> d_x(step.x), d_grad_y(step.grad_y);
   for (const NamedTensor& tensor : model.tensors())
     gpu::poison(tensor.grad, tensor.n * sizeof(float));
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  const float* y = model.forward(d_x.data(), step.batch, stream);
-  model.backward(d_grad_y.data(), stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  for (int t = 0; t < 2; ++t) HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  const float* y = nullptr;
+  testing::run_captured(
+      [&](hipStream_t stream) {
+        y = model.forward(d_x.data(), step.batch, stream);
+        model.backward(d_grad_y.data(), stream);
+      },
+      2);
   CHECK(same_bits(to_host(y, want.y.size()), want.y));
   for (size_t k = 0; k < want.gradients.size(); ++k)
     CHECK(same_bits(to_host(model.tensors()[k].grad, model.tensors()[k].n), want.gradients[k]));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 TEST_CASE("a checkpoint brings back every bit of a network of images") {

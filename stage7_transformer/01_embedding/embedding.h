@@ -34,9 +34,9 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
+#include "common/rounding.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage1_vector/03_dot/dot.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 
@@ -92,7 +92,7 @@ inline void check_tokens(unsigned long long bad_token, size_t V) {
 // ---- Reference and bound ----------------------------------------------------------------------
 
 // Sums in double, of how many terms they are and the sum of their absolute values, of which
-// dot::bound makes what a float sum may be off.
+// rounding::worst_case makes what a float sum may be off.
 struct Sums {
   std::vector<double> value, absolute;
   std::vector<double> terms;  // one per row

@@ -2,9 +2,11 @@
 #include <string>
 #include <vector>
 
+#include "common/rounding.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
+#include "stage1_vector/01_vector_add/reference.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 
 using device_matrix::DeviceBuffer;
@@ -118,7 +120,7 @@ Comparison compare_sums(const DeviceBuffer<float>& d_got, const embedding::Sums&
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
       [&](size_t i) {
         const double terms = want.terms[i / cols];
-        return dot::bound(roundings(terms), terms, want.absolute[i]);
+        return rounding::worst_case(roundings(terms), terms, want.absolute[i]);
       });
 }
 

@@ -12,7 +12,9 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"
+#include "common/rounding.h"
 #include "common/testing.h"
+#include "stage1_vector/01_vector_add/reference.h"
 
 namespace {
 
@@ -20,16 +22,8 @@ using namespace embedding;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
+using testing::random_floats;
+using testing::same_bits;
 
 // Which tokens a text is made of: all alike, all different (as far as there are so many), or drawn
 // so that a few are frequent.
@@ -134,7 +128,7 @@ Comparison compare_sums(const std::vector<float>& got, const Sums& want, size_t 
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
       [&](size_t i) {
         const double terms = want.terms[i / cols];
-        return dot::bound(roundings(terms), terms, want.absolute[i]);
+        return rounding::worst_case(roundings(terms), terms, want.absolute[i]);
       });
 }
 
@@ -419,32 +413,20 @@ TEST_CASE("a graph captures forward and backward") {
   DeviceBuffer<float> d_grad_y(in.grad_y), d_y(in.grad_y.size());
   DeviceBuffer<float> d_token(in.token_table.size()), d_position(in.position_table.size());
   Workspace workspace(in.shape);
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  const auto launch = [&] {
+  const auto launch = [&](hipStream_t stream) {
     forward(d_y.data(), d_tokens.data(), d_token_table.data(), d_position_table.data(), in.shape,
             stream, workspace.bad_token());
     backward(d_token.data(), d_position.data(), d_grad_y.data(), d_tokens.data(), in.shape,
              workspace, stream);
   };
-  launch();
-  HIP_CHECK(hipStreamSynchronize(stream));
+  launch(nullptr);
+  HIP_CHECK(hipDeviceSynchronize());
   const std::vector<float> y = d_y.to_host(), token = d_token.to_host(),
                            position = d_position.to_host();
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  launch();
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
   d_y.poison(), d_token.poison(), d_position.poison();
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured(launch);
   REQUIRE((same_bits(d_y.to_host(), y) && same_bits(d_token.to_host(), token) &&
            same_bits(d_position.to_host(), position)));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 TEST_CASE("a table of too few positions and a small workspace are refused") {

@@ -38,10 +38,10 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
+#include "common/rounding.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage1_vector/01_vector_add/detail/operations.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"
@@ -159,10 +159,11 @@ struct ColumnSums {
   // Of sums of `rows` terms that go through `additions` additions: a term of gain's has been
   // rounded three times before, as a difference and two products.
   double gain_bound(size_t c, size_t rows, double additions) const {
-    return dot::bound(additions + 3, static_cast<double>(rows) + 3, absolute_gain[c]) + kTiny;
+    return rounding::worst_case(additions + 3, static_cast<double>(rows) + 3, absolute_gain[c]) +
+           kTiny;
   }
   double bias_bound(size_t c, size_t rows, double additions) const {
-    return dot::bound(additions, static_cast<double>(rows), absolute_bias[c]) + kTiny;
+    return rounding::worst_case(additions, static_cast<double>(rows), absolute_bias[c]) + kTiny;
   }
 };
 
@@ -723,10 +724,7 @@ inline void run_residual_separate(float* sum, const Pass& pass, const float* x,
                                   const float* residual, hipStream_t stream) {
   const size_t n = pass.rows * pass.cols;
   if (n == 0) return;
-  const vector_add::Split split = vector_add::split_vectors(n, {sum, x, residual});
-  LAUNCH_ON(stream, (vector_add::elementwise_vectorized<vector_add::Add>),
-            vector_add::full_grid(std::max(split.vectors, split.head + split.tail)),
-            vector_add::kBlock, 0, sum, x, residual, split);
+  vector_add::launch_vectorized_add(sum, x, residual, n, stream);
   run_row_cached(pass, sum, stream);
 }
 inline void run_residual_fused(float* sum, const Pass& pass, const float* x, const float* residual,

@@ -56,10 +56,9 @@ struct Problem {
     row_sample.cols = 1;
     // x in [-2.5, 5.5), so that no mean is 0; what else there is in [-1, 1).
     random_numbers::launch_fill_uniform(d_x.data(), d_x.size(), seed, 0);
-    axpy::launch_vectorized<axpy::Scale>(d_x.data(), 4.0f, d_x.data(), d_x.size());
+    axpy::launch_vectorized_scale(d_x.data(), 4.0f, d_x.data(), d_x.size());
     d_other.fill(1.5f);
-    vector_add::launch_vectorized<vector_add::Add>(d_x.data(), d_x.data(), d_other.data(),
-                                                   d_x.size());
+    vector_add::launch_vectorized_add(d_x.data(), d_x.data(), d_other.data(), d_x.size());
     random_numbers::launch_fill_uniform(d_other.data(), d_other.size(), seed, 1);
     random_numbers::launch_fill_uniform(d_gain.data(), d_gain.size(), seed, 2);
     random_numbers::launch_fill_uniform(d_bias.data(), d_bias.size(), seed, 3);

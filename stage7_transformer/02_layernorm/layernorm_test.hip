@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 
 namespace {
@@ -36,16 +35,8 @@ constexpr Shape kShapes[] = {{1, 1},    {5, 1},    {7, 3},    {3, 15},   {33, 16
                              {2, 512},  {2, 516},  {2, 1003}, {3, 1024}, {2, 1028}, {1, 2048},
                              {1, 2052}, {1, 4099}, {1, 4100}, {1, 8200}, {1, 51203}};
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale, float shift = 0) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i) + shift;
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
+using testing::random_floats;
+using testing::same_bits;
 
 Comparison compare_with(const std::vector<float>& got, const std::vector<double>& want,
                         const std::vector<double>& bound) {
@@ -656,32 +647,20 @@ TEST_CASE("a graph captures forward and backward") {
   DeviceBuffer<float> d_sum(in.x.size()), d_y(in.x.size()), d_mean(kRows), d_rstd(kRows);
   DeviceBuffer<float> d_grad_x(in.x.size()), d_grad_gain(kCols), d_grad_bias(kCols);
   Workspace workspace(kRows, kCols);
-  hipStream_t stream = nullptr;
-  hipGraph_t graph = nullptr;
-  hipGraphExec_t executable = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  const auto launch = [&] {
+  const auto launch = [&](hipStream_t stream) {
     forward_residual(d_sum.data(), d_y.data(), d_mean.data(), d_rstd.data(), d_x.data(),
                      d_residual.data(), d_gain.data(), d_bias.data(), kRows, kCols, kEps, stream);
     backward(d_grad_x.data(), d_grad_gain.data(), d_grad_bias.data(), d_grad_y.data(), d_sum.data(),
              d_gain.data(), d_mean.data(), d_rstd.data(), nullptr, kRows, kCols, workspace, stream);
   };
-  launch();
-  HIP_CHECK(hipStreamSynchronize(stream));
+  launch(nullptr);
+  HIP_CHECK(hipDeviceSynchronize());
   const std::vector<float> y = d_y.to_host(), grad_x = d_grad_x.to_host(),
                            grad_gain = d_grad_gain.to_host();
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  launch();
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
   d_y.poison(), d_grad_x.poison(), d_grad_gain.poison();
-  HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured(launch);
   REQUIRE((same_bits(d_y.to_host(), y) && same_bits(d_grad_x.to_host(), grad_x) &&
            same_bits(d_grad_gain.to_host(), grad_gain)));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 TEST_CASE("no rows write nothing; no columns, a bad eps and a small workspace are refused") {

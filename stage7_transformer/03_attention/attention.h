@@ -29,9 +29,10 @@
 
 #include "common/gpu.h"
 #include "common/program.h"
+#include "common/rounding.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage1_vector/03_dot/dot.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage4_forward/01_dense/dense.h"
@@ -130,7 +131,7 @@ struct Sum {
   double value = 0, absolute = 0;
   double error(size_t n, const Roundings& roundings) const {
     const double terms = roundings.of_product * static_cast<double>(n);
-    return dot::bound(terms, terms, absolute);
+    return rounding::worst_case(terms, terms, absolute);
   }
 };
 inline Sum dot_row(const float* a, const float* b, size_t D) {
@@ -145,13 +146,15 @@ inline Sum dot_row(const float* a, const float* b, size_t D) {
 // Let x be the scores times scale and p = exp(x - m), with any m that all keys of the row share.
 // To first order in u = 2^-24 a float's p is off by a relative
 //
-//   a = |scale| dot::bound(scores) + 2 u |x|   scale (and log2(e)) and their product are rounded
+//   a = |scale| rounding::worst_case(scores) + 2 u |x|   scale (and log2(e)) and their product are
+//   rounded
 //       + u (3 (max x - x) + 5 exponentials)   as in step 3.2's bounds
 //
 // or by r = exp(a) - 1 where a is not small. The row's sum l = sum of p is off by R = (sum of p r)
 // / l and by the additions; out = (sum of p v) / l by what both are off, which is at most sum of
-// p |v| (r + R) / (1 - R), by the additions of the products (dot::bound) and by 4 roundings of the
-// quotient and of p, if it is stored. lse = log l + m inherits R, and rounds m and the logarithm.
+// p |v| (r + R) / (1 - R), by the additions of the products (rounding::worst_case) and by 4
+// roundings of the quotient and of p, if it is stored. lse = log l + m inherits R, and rounds m and
+// the logarithm.
 inline ExpectedRow row_cpu(const RowOf& row, size_t visible, const Problem& p,
                            const Roundings& roundings) {
   ExpectedRow want;
@@ -192,7 +195,8 @@ inline ExpectedRow row_cpu(const RowOf& row, size_t visible, const Problem& p,
   }
   const double n = roundings.of_product * roundings.additions + 4;
   for (size_t d = 0; d < p.D; ++d) {
-    const double error = inherited[d] + dot::bound(n, n, absolute[d] + inherited[d]) + tiny[d];
+    const double error =
+        inherited[d] + rounding::worst_case(n, n, absolute[d] + inherited[d]) + tiny[d];
     want.out_error[d] = error + roundings.of_stored * (std::fabs(want.out[d]) + error);
   }
   want.lse = max + std::log(sum);
@@ -230,9 +234,9 @@ inline Expected forward_cpu(const std::vector<float>& q, const std::vector<float
 //                                                = sum over the row of out grad_out
 //   grad_k = scale grad_S^T Q
 //
-// Each product inherits what its factors are off and adds dot::bound, as in step 5.5. P comes from
-// the row's lse where it was not kept, so it may be off by what lse is off, and by the rounding of
-// lse and of the difference.
+// Each product inherits what its factors are off and adds rounding::worst_case, as in step 5.5. P
+// comes from the row's lse where it was not kept, so it may be off by what lse is off, and by the
+// rounding of lse and of the difference.
 struct Head {
   const float *q, *k, *v, *grad_out;  // (Tq, D), (Tk, D), (Tk, D), (Tq, D)
 };
@@ -261,7 +265,7 @@ inline ExpectedGradients backward_cpu(const Head& head, const Problem& p,
       n = roundings.of_product * (n + 1);
       for (size_t i = 0; i < absolute.size(); ++i) {
         values.value[i] *= factor;
-        const double error = factor * (values.error[i] + dot::bound(n, n, absolute[i]));
+        const double error = factor * (values.error[i] + rounding::worst_case(n, n, absolute[i]));
         values.error[i] =
             error + roundings.of_stored * (std::fabs(values.value[i]) + error) + softmax::kTiny;
       }
@@ -283,7 +287,7 @@ inline ExpectedGradients backward_cpu(const Head& head, const Problem& p,
         delta_error += size * row.out_error[d];
         absolute += size * (std::fabs(row.out[d]) + row.out_error[d]);
       }
-      delta_error += dot::bound(double(D), double(D), absolute);
+      delta_error += rounding::worst_case(double(D), double(D), absolute);
       const auto add = [&](size_t j, auto use) {
         const double probability = row.probability[j];
         const double difference = -std::log(std::max(probability, softmax::kTiny));

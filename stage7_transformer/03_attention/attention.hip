@@ -132,7 +132,7 @@ template <class T>
 void fill(DeviceBuffer<T>& array, float largest, std::uint64_t seed, std::uint32_t stream) {
   if constexpr (std::is_same_v<T, float>) {
     random_numbers::launch_fill_uniform(array.data(), array.size(), seed, stream);
-    axpy::launch_vectorized<axpy::Scale>(array.data(), largest, array.data(), array.size());
+    axpy::launch_vectorized_scale(array.data(), largest, array.data(), array.size());
   } else {
     DeviceBuffer<float> exact(array.size());
     fill(exact, largest, seed, stream);

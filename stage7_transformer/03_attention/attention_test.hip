@@ -30,11 +30,8 @@ Problem problem(size_t B, size_t H, size_t Tq, size_t Tk, size_t D, bool causal)
   return {B, H, Tq, Tk, D, causal, 1 / std::sqrt(static_cast<float>(D))};
 }
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale = 1) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 std::vector<size_t> all(size_t n) {
   std::vector<size_t> numbers(n);
@@ -323,10 +320,6 @@ TEST_CASE("values that are all 1 come out as 1, and rows of equal scores as mean
 
 namespace {
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
-}
-
 // Rows [first, last) of every head.
 std::vector<float> rows_of(const std::vector<float>& values, const Problem& p, size_t T,
                            size_t first, size_t last) {
@@ -519,26 +512,18 @@ TEST_CASE("flash can be captured in a graph: it allocates nothing and waits for 
   Guarded<float> lse(in.p.heads() * in.p.Tq, 0);
   q.fill(in.q), k.fill(in.k), v.fill(in.v), grad_out.fill(in.grad_out);
   Workspace workspace(in.p);
-  hipStream_t stream;
-  hipGraph_t graph;
-  hipGraphExec_t executable;
-  HIP_CHECK(hipStreamCreate(&stream));
-  HIP_CHECK(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal));
-  forward(out.view(), lse.data(), q.view(), k.view(), v.view(), in.p, stream);
-  backward(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(), lse.data(),
-           q.view(), k.view(), v.view(), in.p, workspace, stream);
-  HIP_CHECK(hipStreamEndCapture(stream, &graph));
-  HIP_CHECK(hipGraphInstantiateWithFlags(&executable, graph, 0));
-  for (int launch = 0; launch < 2; ++launch) HIP_CHECK(hipGraphLaunch(executable, stream));
-  HIP_CHECK(hipStreamSynchronize(stream));
+  testing::run_captured(
+      [&](hipStream_t stream) {
+        forward(out.view(), lse.data(), q.view(), k.view(), v.view(), in.p, stream);
+        backward(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(),
+                 lse.data(), q.view(), k.view(), v.view(), in.p, workspace, stream);
+      },
+      2);
   const Result want = run(kVersions[std::size(kVersions) - 1].launch, in, kHeadsFirst, true);
   REQUIRE(same_bits(out.to_host(), want.out));
   REQUIRE(same_bits(grad_q.to_host(), want.grad_q));
   REQUIRE(same_bits(grad_k.to_host(), want.grad_k));
   REQUIRE(same_bits(grad_v.to_host(), want.grad_v));
-  HIP_CHECK(hipGraphExecDestroy(executable));
-  HIP_CHECK(hipGraphDestroy(graph));
-  HIP_CHECK(hipStreamDestroy(stream));
 }
 
 namespace {

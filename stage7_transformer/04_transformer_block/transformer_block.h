@@ -38,10 +38,8 @@
 #include "common/gpu.h"
 #include "common/program.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage1_vector/01_vector_add/detail/operations.h"
-#include "stage1_vector/03_dot/dot.h"
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/01_vector_add/vector_add.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
@@ -801,10 +799,7 @@ inline void attend(Kept& kept, const Shape& shape, const Mode& mode, hipStream_t
 }
 
 inline void add(float* sum, const float* a, const float* b, size_t n, hipStream_t stream) {
-  const vector_add::Split split = vector_add::split_vectors(n, {sum, a, b});
-  LAUNCH_ON(stream, (vector_add::elementwise_vectorized<vector_add::Add>),
-            vector_add::full_grid(std::max(split.vectors, split.head + split.tail)),
-            vector_add::kBlock, 0, sum, a, b, split);
+  vector_add::launch_vectorized_add(sum, a, b, n, stream);
 }
 
 // y = x w^T + bias, by step 4.1: with the bias in the epilogue, or in a launch of its own.

@@ -10,7 +10,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
 
@@ -18,15 +17,8 @@ namespace {
 
 using namespace transformer_block;
 
-std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale = 1, float shift = 0) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = shift + scale * random_numbers::uniform(7, stream, i);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::random_floats;
+using testing::same_bits;
 
 // A block's inputs on the host. The weights keep values of order 1 at order 1, the biases and gains
 // are unlike 0 and 1, which would hide where they go.

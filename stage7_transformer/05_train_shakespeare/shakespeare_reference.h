@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 
 namespace shakespeare {

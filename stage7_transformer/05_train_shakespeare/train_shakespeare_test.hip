@@ -44,13 +44,8 @@ std::vector<float> first_losses(Training& training, Launch version, size_t steps
   return losses;
 }
 
-bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i)
-    same = a[i].size() == b[i].size() &&
-           std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) == 0;
-  return same;
-}
+using testing::same_bits;
+
 std::vector<std::vector<float>> parameters_of(const Training& training) {
   return train_shakespeare::parameters_of(training.model);
 }

@@ -1,3 +1,4 @@
+// fill_2d: the grid has the shape of the matrix.
 #include <algorithm>
 
 #include "common/gpu.h"
@@ -5,23 +6,22 @@
 
 namespace device_matrix {
 
-// out[row, col] = value    out (rows, cols), row-major, any sizes.
+// out = value    out (rows, cols), row-major, any sizes.
 // Fixes : -
-// Idea  : the grid has the matrix's own two dimensions, so no thread divides to find its place.
+// Idea  : the grid has the two dimensions of the matrix, so no thread divides to find its place.
 // Thread: (x, y) owns column x of the rows y, y + gridDim.y * blockDim.y, ...
-// Costs : threads beyond the last column do nothing; a matrix of one column wastes nearly all.
+// Costs : threads beyond the last column do nothing. With one column nearly all threads are idle.
 template <class T>
 static __global__ void fill_2d(T* out, size_t rows, size_t cols, T value) {
   const size_t col = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (col >= cols) return;
-  // exercise: write value into this thread's column of every row it owns (about 4 lines)
+  // exercise: write value into this thread's column of every row that it owns (about 3 lines)
   const size_t first_row = size_t{blockIdx.y} * blockDim.y + threadIdx.y;
   const size_t row_stride = size_t{gridDim.y} * blockDim.y;
   for (size_t row = first_row; row < rows; row += row_stride) out[row * cols + col] = value;
   // end exercise
 }
 
-// Sets all of out (rows, cols) to value.
 template <class T>
 void launch_fill_2d(T* out, size_t rows, size_t cols, T value, hipStream_t stream) {
   constexpr size_t kColsPerBlock = 64, kRowsPerBlock = 4, kMaxGridY = 65535;

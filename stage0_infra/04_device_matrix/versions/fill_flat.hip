@@ -1,3 +1,4 @@
+// fill_flat: a row-major matrix is one flat array.
 #include <algorithm>
 
 #include "common/gpu.h"
@@ -5,11 +6,11 @@
 
 namespace device_matrix {
 
-// out[i] = value    out: n elements; a row-major matrix is one array of rows * cols elements.
+// out = value    out (n); a row-major matrix (rows, cols) is an array of n = rows * cols elements.
 // Fixes : fill_2d leaves threads idle beyond the last column.
-// Idea  : where an element's row and column do not matter, walk the matrix as flat memory.
+// Idea  : the row and column of an element do not matter here, so the matrix is one array.
 // Thread: t owns the elements t, t + all threads, t + 2 * all threads, ...
-// Costs : nothing is idle but at most the last block.
+// Costs : no thread is idle, except in the last block.
 template <class T>
 static __global__ void fill_flat(T* out, size_t n, T value) {
   const size_t stride = size_t{gridDim.x} * blockDim.x;
