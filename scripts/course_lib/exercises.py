@@ -101,9 +101,14 @@ class Course:
     @property
     def versions(self) -> list[str]:
         """The rows of the program's table that any exercise shows in; none: all."""
-        if not all(exercise.versions for exercise in self.exercises):
+        return self.versions_in(self.files)
+
+    def versions_in(self, files: list[str]) -> list[str]:
+        """Those that an exercise of these files shows in; none: all."""
+        chosen = [exercise for exercise in self.exercises if exercise.file in files]
+        if not all(exercise.versions for exercise in chosen):
             return []
-        return list(dict.fromkeys(v for exercise in self.exercises for v in exercise.versions))
+        return list(dict.fromkeys(v for exercise in chosen for v in exercise.versions))
 
     def solution(self, file: str) -> str:
         return (self.step.folder / file).read_text(encoding="utf-8")

@@ -36,26 +36,26 @@ def prepare(course: Course, build: Build, compiler: Compiler, files: dict[str, s
             named: dict[str, str]) -> Prepared:
     """Chooses the version to time and compiles what it needs as the course builds it, behind whatever
     else runs. A GPU, on which all is checked again, gets all files."""
-    version, failure = version_to_time(course, build)
+    version, failure = version_to_time(course, build, course.versions_in(list(files)))
     if course.has_versions and build.backend == "cpu":
         files = {name: text for name, text in files.items() if name in course.files_of(version)}
     return Prepared(version, compiler.compile(files, named, fast=False, behind=True), failure)
 
 
-def version_to_time(course: Course, build: Build) -> tuple[str, str]:
-    """The version with an exercise that is the fastest of the repository's, and why there is none. It
-    is found once for each build of the program."""
+def version_to_time(course: Course, build: Build, versions: list[str]) -> tuple[str, str]:
+    """Which of the versions (none: all) is the fastest of the repository's, and why there is none. It is
+    found once for each build of the program."""
     program = build.program(course.step)
     chosen = folder_of(course, build) / "fastest.json"
-    key = str(program.stat().st_mtime_ns)
+    key = " ".join([str(program.stat().st_mtime_ns), *versions])
     try:
         return json.loads(chosen.read_text(encoding="utf-8"))[key], ""
     except (OSError, ValueError, KeyError):
         pass
-    report, failure = timed(course, build, program, course.versions, ["--no-limits"], "choice.json")
+    report, failure = timed(course, build, program, versions, ["--no-limits"], "choice.json")
     if report is None:
         return "", failure
-    row = fastest(report)
+    row = fastest(report, versions)
     version = row["name"] if row else ""
     chosen.write_text(json.dumps({key: version}), encoding="utf-8")
     return version, ""
@@ -87,7 +87,7 @@ def measure(course: Course, build: Build, prepared: Prepared, progress: Progress
             if report is None:
                 say(failure, "red")
                 return FAILED
-            row = fastest(report)
+            row = fastest(report, [prepared.version])
             if row is None:
                 say(f"speed        nothing to time on {build.backend}")
                 return OK
@@ -136,10 +136,12 @@ def timed(course: Course, build: Build, program: Path, versions: list[str], more
     return None, f"speed        {whose} {why} on {build.backend}\n{(out + complaint).rstrip()}"
 
 
-def fastest(report: dict) -> dict | None:
-    """The quickest row of the first table in which one was timed."""
-    for table in report["tables"]:
-        rows = [row for row in table["rows"] if row["ms"] and not row["peer"]]
+def fastest(report: dict, versions: list[str]) -> dict | None:
+    """The quickest row of these versions (none: of all) in the first table in which one was timed, that
+    of the headline before the others."""
+    for table in results.headline_first(report):
+        rows = [row for row in table["rows"] if row["ms"] and not row["peer"]
+                and (not versions or row["name"] in versions)]
         if rows:
             return min(rows, key=lambda row: row["ms"])
     return None

@@ -14,6 +14,11 @@ from .errors import USAGE, CourseError
 PROGRAM_ENDINGS = (".cpp", ".hip")  # plain C++ where the kernels are in versions/
 
 
+# Trainings that take minutes on the CPU backend for each version, and the one that `course run` shows
+# there: none is faster there than it.
+LONG_TRAININGS = {"train_cnn": "graph", "train_shakespeare": "graph"}
+
+
 @dataclass(frozen=True)
 class Step:
     number: str  # "1.1": stage and place in it

@@ -260,6 +260,31 @@ def test_run_builds_only_what_it_runs(machine: Machine):
     assert build.endswith("--target vector_add")
 
 
+def test_a_long_training_shows_one_version_on_the_cpu_backend(machine: Machine):
+    (machine.root / "stage6_cnn" / "03_train_cnn").mkdir(parents=True)
+    (machine.root / "stage6_cnn" / "03_train_cnn" / "train_cnn.cpp").touch()
+    machine.fake("cmake", machine.CMAKE.replace("stage1_vector/axpy;", "stage1_vector/axpy stage6_cnn/train_cnn;"))
+    machine.fake("program", machine.PROGRAM.replace('naive       one', 'graph  steps\\nnaive  one'))
+    line = "this is graph alone; `scripts/course run 6.3 --all` runs every one"
+    for arguments, alone in ((("6.3",), True), (("6.3", "--all"), False), (("6.3", "--quick"), False),
+                             (("1.1",), False), (("6.3", "--backend", "cuda"), False)):
+        before = len(machine.calls())
+        done = machine.course("run", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        calls = [call for call in machine.calls()[before:] if call.startswith("program --json")]
+        assert len(calls) == 1 and calls[0].endswith("--version graph") == alone, calls
+        assert (line in done.stdout) == alone
+    machine.fake("program", machine.PROGRAM)  # a version that is called otherwise now: all are run
+    assert "alone" not in machine.course("run", "6.3").stdout
+
+
+def test_the_long_trainings_have_the_version_that_is_shown():
+    found = {step.name: step for step in steps.discover(ROOT)}
+    for name, version in steps.LONG_TRAININGS.items():
+        texts = [path.read_text(encoding="utf-8") for path in found[name].folder.glob("*.h")]
+        assert any(f'{{"{version}"' in text for text in texts), f"{name} has no version {version}"
+
+
 @pytest.mark.parametrize(("code", "verdict", "end"), [(1, "FAIL", 1), (3, "no device", 3),
                                                       (2, "FAIL (exit 2)", 1)])
 def test_one_program_that_fails_does_not_stop_the_others(machine: Machine, code, verdict, end):

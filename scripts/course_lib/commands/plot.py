@@ -35,7 +35,7 @@ def command(options: argparse.Namespace) -> int:
         build, hardware, python = set_up(options.backend, options.no_setup)
         build.configure(hardware)
         build.build([step.name for step in chosen])
-        options.quick, options.json_dir = False, None
+        options.quick, options.json_dir, options.all = False, None, False
         codes = [run_step(step, build, options).code for step in chosen]
         files = [results_of(step, build.folder) for step in chosen]
         files = [file for file, code in zip(files, codes) if code == OK]

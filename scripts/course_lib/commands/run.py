@@ -21,6 +21,8 @@ HELP = "build and run steps, print the table of results"
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_steps(parser)
     parser.add_argument("--quick", action="store_true", help="small sizes: checks, no fair times")
+    parser.add_argument("--all", action="store_true",
+                        help="every version, also of the trainings that take minutes on the CPU backend")
     parser.add_argument("--mine", action="store_true",
                         help="with your own files of workspace/ that have passed their checks")
     parser.add_argument("--json-dir", metavar="DIR", type=Path,
@@ -134,6 +136,11 @@ def run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> res
     if options.quick:
         command.append("--quick")
     say()
+    shown = "" if options.quick or options.all else _only_version(step, build)
+    if shown:
+        command += ["--version", shown]
+        say(f"{step.number} {step.name} trains for minutes with each version on the CPU backend: this is "
+            f"{shown} alone; `scripts/course run {step.number} --all` runs every one", "dim")
     say(f"$ {process.shown(_from_here(command))}", "cyan")
     code = process.stream(command)
     report = None
@@ -149,6 +156,13 @@ def run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> res
         shutil.copyfile(written, temporary)
         os.replace(temporary, kept)
     return results.Outcome(step.number, step.name, code, report)
+
+
+def _only_version(step: steps.Step, build: Build) -> str:
+    """The version that stands for a long training on the CPU backend; "" where all are run."""
+    version = steps.LONG_TRAININGS.get(step.name, "") if build.backend == "cpu" else ""
+    listed = process.output([str(build.program(step)), "--list"]) if version else ""
+    return version if any(line.split()[:1] == [version] for line in (listed or "").splitlines()) else ""
 
 
 def results_of(step: steps.Step, folder: Path) -> Path:
