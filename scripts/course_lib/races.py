@@ -146,7 +146,7 @@ def parse(text: str, lines_of: LinesOf) -> Race | None:
         if not own:
             return None
         # The launcher's lambda, which calls the kernel, is the learner's too.
-        functions = [name for name, _ in own if "lambda" not in name]
+        functions = [name for name, _ in own if "lambda" not in name and not name.startswith("operator")]
         kernel = _plain(functions[-1]) if functions else ""
         what = (begin[1] or "").lower() + begin[2].lower()
         accesses.append(Access(what, own[0][1], names.get(begin[3], "")))
