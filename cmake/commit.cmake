@@ -2,6 +2,7 @@
 # it; "unknown" without git. Run by every build, and leaves the file alone where nothing is new:
 #   cmake -DSOURCE=... -DHEADER=... [-DCOMMIT=known] -P commit.cmake
 
+cmake_minimum_required(VERSION 3.24...3.31)
 set(commit "${COMMIT}")
 if(NOT commit)
   execute_process(COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD

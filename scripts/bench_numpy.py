@@ -138,10 +138,10 @@ class Cases:
         return lambda a: np.ascontiguousarray(a.T), [self.random(rows, cols)]
 
     def gemv(self, transposed: str, rows: int, cols: int) -> Case:
-        a, alpha = self.random(rows, cols), 1.25
+        a = self.random(rows, cols)
         if transposed:
-            return lambda a, x: x.dtype.type(alpha) * (a.T @ x), [a, self.random(rows)]
-        return lambda a, x: x.dtype.type(alpha) * (a @ x), [a, self.random(cols)]
+            return lambda a, x: a.T @ x, [a, self.random(rows)]
+        return lambda a, x: a @ x, [a, self.random(cols)]
 
     def gemm(self, layout: str, M: int, N: int, K: int) -> Case:
         a = self.random(K, M) if layout == "TN" else self.random(M, K)

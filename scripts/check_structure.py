@@ -50,19 +50,10 @@ LIMITS = {
     "characters of a copied body": 80,  # white space and comments not counted; a shorter one is chance
 }
 
-# A header of a later step that an earlier one may include: (who, what): why.
-DEVICE_MATRIX = "stage0_infra/04_device_matrix/device_matrix.h"
-BEFORE_ITS_LESSON = "DeviceBuffer frees its memory: needed from the first program on, explained in 0.4"
-UPWARD = {
-    ("stage0_infra/01_hello_gpu", DEVICE_MATRIX): BEFORE_ITS_LESSON,
-    ("stage0_infra/02_error_check", DEVICE_MATRIX): BEFORE_ITS_LESSON,
-    ("stage0_infra/03_timing", DEVICE_MATRIX): BEFORE_ITS_LESSON,
-}
-
 # Names that every step may define for itself.
 OWN_IN_EACH_STEP = re.compile("|".join([
     r"launch_\w+|best|workspace_bytes",  # what a contract declares
-    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File",  # what the step is about
+    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File|Workspace",  # what the step is about
     r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
 ]))
@@ -166,7 +157,6 @@ class Checker:
         found = {path for folder in ("common", "stage*/*") for suffix in ("h", "hip", "cpp")
                  for path in root.glob(f"{folder}/**/*.{suffix}")}
         self.sources = sorted(path.relative_to(root).as_posix() for path in found)
-        self.unused = {pair for pair in UPWARD if pair[0] in self.steps}
 
     def find(self, where: str, what: str) -> None:
         self.findings.append(f"{where}: {what}")
@@ -377,8 +367,6 @@ class Checker:
             self.match_all(name, code, ONE_VENDOR)
             if not name.endswith(".cpp") and not TESTS.search(name):
                 self.match_all(name, code, WAVE_SIZE)
-        for step, target in sorted(self.unused):
-            self.find(step, f"no longer includes {target}: take it out of UPWARD in scripts/check_structure.py")
 
     def match_all(self, name: str, code: str, rules: dict[str, str]) -> None:
         for pattern, what in rules.items():
@@ -401,8 +389,6 @@ class Checker:
                 continue
             if not own:
                 self.find(where, f'"{target}": common/ includes no step')
-            elif (own, target) in UPWARD:
-                self.unused.discard((own, target))
             elif order(other) > order(own):
                 self.find(where, f'"{target}" is in a later step: arrows go only down')
 

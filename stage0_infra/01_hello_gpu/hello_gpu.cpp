@@ -3,10 +3,12 @@
 #include "stage0_infra/01_hello_gpu/hello_gpu.h"
 
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/device_buffer.h"
+#include "common/measure.h"
 #include "common/program.h"
 #include "stage0_infra/01_hello_gpu/reference.h"
 
@@ -72,20 +74,28 @@ int main(int argc, char** argv) {
     report.table(std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads");
     gpu::DeviceBuffer<hello_gpu::Greeting> out(size_t{blocks} * threads);
     const unsigned wave_size = gpu::device_wave_size();
+    std::map<std::string, std::vector<hello_gpu::Greeting>> greetings;  // by version
+    Measurement table(options);
+    for (const auto& version : hello_gpu::kVersions) {
+      const auto launch = [&](hipStream_t stream) {
+        version.launch(out.data(), blocks, threads, stream);
+      };
+      const auto verify = [&] {
+        greetings[version.name] = out.to_host();
+        return hello_gpu::compare_greetings(
+            greetings[version.name],
+            hello_gpu::greetings_cpu(version.name, blocks, threads, wave_size));
+      };
+      table.version(version,
+                    {{0, 0, Work::Limit::none}, launch, verify, {{out.data(), out.bytes()}}});
+    }
+    table.run(report);
+
     for (const auto& version : hello_gpu::kVersions) {
       if (!options.wants(version.name)) continue;
-      std::vector<hello_gpu::Greeting> greetings;
-      const auto launch = [&] { version.launch(out.data(), blocks, threads, nullptr); };
-      Row row = measure(version.name, version.lesson, version.needs, {0, 0, Work::Limit::none},
-                        {{out.data(), out.bytes()}}, options.repeat, launch, [&] {
-                          greetings = out.to_host();
-                          return hello_gpu::compare_greetings(
-                              greetings,
-                              hello_gpu::greetings_cpu(version.name, blocks, threads, wave_size));
-                        });
-      report.add(row);
+      report.line(std::string(version.name) + ":");
       size_t spoken = 0;
-      for (const auto& greeting : greetings)
+      for (const auto& greeting : greetings[version.name])
         if (greeting.block != hello_gpu::kSilent && spoken++ < kMostShown)
           report.line("    " + to_string(greeting));
       if (spoken > kMostShown)

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "common/measure.h"
 #include "common/program.h"
 #include "stage0_infra/03_timing/arena.h"
 #include "stage0_infra/03_timing/launch_cost.h"
@@ -28,16 +29,17 @@ int main(int argc, char** argv) {
                   static_cast<double>(memory.bytes()) / (1 << 20));
     report.table(problem, 0, check.sampled());
     // On a processor, where each of the probes takes long, 5 runs have to do.
-    const bool on_cpu = gpu::kBackend == std::string("cpu");
-    const int usual_repeat = options.quick ? 2 : on_cpu ? 5 : 0;
-    const int repeat = options.repeat > 0 ? options.repeat : usual_repeat;
+    Options timed = options;
+    if (options.repeat == 0)
+      timed.repeat = options.quick ? 2 : gpu::kBackend == std::string("cpu") ? 5 : 0;
+    Measurement table(timed);
     for (const auto& version : timing::kVersions) {
       const timing::Launch& probe = version.launch;
-      if (!options.wants(version.name)) continue;
-      report.add(measure(
-          version.name, version.lesson, version.needs, timing::work_of(probe.does, memory), {},
-          repeat, [&] { probe.launch(memory, nullptr); }, [&] { return check(probe); }));
+      const auto launch = [&](hipStream_t stream) { probe.launch(memory, stream); };
+      table.version(version,
+                    {timing::work_of(probe.does, memory), launch, [&] { return check(probe); }});
     }
+    table.run(report);
 
     report.fact("copy limit", report.limits().copy / 1e9, "GB/s");
     report.fact("read limit", report.limits().read / 1e9, "GB/s");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/measure.h"
 #include "common/program.h"
 #include "common/timer.h"
 #include "stage0_infra/03_timing/timing.h"
@@ -30,16 +31,19 @@ int main(int argc, char** argv) {
 
     device_matrix::Matrix<float> matrix(rows, cols);
     report.table(std::to_string(rows) + "x" + std::to_string(cols) + " float32");
+    Measurement table(options);
     for (const auto& version : device_matrix::kVersions) {
-      if (!options.wants(version.name)) continue;
-      const auto launch = [&] { version.launch(matrix.data(), rows, cols, kValue, nullptr); };
-      Row row = measure(version.name, version.lesson, version.needs,
-                        {static_cast<double>(matrix.bytes()), 0, Work::Limit::none},
-                        {{matrix.data(), matrix.bytes()}}, options.repeat, launch,
-                        [&] { return device_matrix::compare_fill(matrix.to_host(), kValue); });
-      row.shape = {rows, cols};
-      report.add(row);
+      const auto launch = [&](hipStream_t stream) {
+        version.launch(matrix.data(), rows, cols, kValue, stream);
+      };
+      Measured measured{{static_cast<double>(matrix.bytes()), 0, Work::Limit::none},
+                        launch,
+                        [&] { return device_matrix::compare_fill(matrix.to_host(), kValue); },
+                        {{matrix.data(), matrix.bytes()}}};
+      measured.shape = {rows, cols};
+      table.version(version, measured);
     }
+    table.run(report);
 
     // To the device and back: every bit must arrive. The values are random bits, NaNs included.
     std::vector<float> host(matrix.size());

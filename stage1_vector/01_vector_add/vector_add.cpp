@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/device_buffer.h"
-#include "common/program.h"
+#include "common/measure.h"
 #include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
@@ -47,17 +47,21 @@ void run(const Formula& formula, Problem& p, const Options& options, Report& rep
 
   const double n = static_cast<double>(p.n);
   const Work work{3 * sizeof(float) * n, n, Work::Limit::copy};
+  Measurement table(options);
   for (const auto& version : vector_add::kVersions) {
-    if (!options.wants(version.name)) continue;
     const auto launch = version.launch.*formula.function;
-    report.add(measure(
-        version.name, version.lesson, version.needs, work, {{p.d_c.data(), p.d_c.bytes()}},
-        options.repeat, [&] { launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.n, nullptr); },
-        [&] {
-          return p.sample.compare(p.d_c.data(), want,
-                                  [&](size_t i) { return vector_add::bound(want[i]); });
-        }));
+    table.version(version, {work,
+                            [&p, launch](hipStream_t stream) {
+                              launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.n, stream);
+                            },
+                            [&] {
+                              return p.sample.compare(p.d_c.data(), want, [&](size_t i) {
+                                return vector_add::bound(want[i]);
+                              });
+                            },
+                            {{p.d_c.data(), p.d_c.bytes()}}});
   }
+  table.run(report);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ void launch_add_all_but_last(float* c, const float* a, const float* b, size_t n,
 void launch_add_one_more(float* c, const float* a, const float* b, size_t n, hipStream_t stream);
 }  // namespace vector_add_test
 
+using testing::random_floats;
 using vector_add_test::launch_add_all_but_last;
 using vector_add_test::launch_add_one_more;
 
@@ -29,12 +30,6 @@ namespace {
 
 using Function = vector_add::Launch::Function;
 using Reference = std::vector<double> (*)(const std::vector<float>& a, const std::vector<float>& b);
-
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
 
 // Where a, b and c begin, in elements behind a 16-byte boundary.
 struct Offsets {
@@ -187,4 +182,29 @@ TEST_CASE("a forgotten element, a write behind the end and a wrong operation are
   REQUIRE(forgotten.index == 299);
   REQUIRE(!check(launch_add_one_more, vector_add::add_cpu, a, b, {0, 0, 0}).ok);
   REQUIRE(!check(vector_add::launch_naive_add, vector_add::multiply_cpu, a, b, {0, 0, 0}).ok);
+}
+
+TEST_CASE("the program's check refuses missing, doubled and swapped terms") {
+  const std::vector<float> a = random_floats(20011, 0), b = random_floats(20011, 1);
+  const std::vector<double> sum = vector_add::add_cpu(a, b);
+  testing::require_refusals(
+      sum, [&](size_t i) { return vector_add::bound(sum[i]); }, 1,
+      [&](size_t i) { return static_cast<double>(b[i]); });
+  const std::vector<double> product = vector_add::multiply_cpu(a, b);  // of one term each
+  testing::require_refusals(
+      product, [&](size_t i) { return vector_add::bound(product[i]); }, 1,
+      [&](size_t i) { return product[i]; });
+}
+
+TEST_CASE("every version may be recorded in a graph") {
+  const std::vector<float> a = random_floats(1003, 0), b = random_floats(1003, 1);
+  Guarded<float> d_a(a, 0), d_b(b, 0), d_c(a.size(), 0);
+  for (const auto& version : vector_add::kVersions)
+    for (const Function launch : {version.launch.add, version.launch.multiply}) {
+      CAPTURE(version.name);
+      testing::require_same_in_graph(
+          [&] { gpu::poison(d_c.data(), a.size() * sizeof(float)); },
+          [&](hipStream_t stream) { launch(d_c.data(), d_a.data(), d_b.data(), a.size(), stream); },
+          [&] { return d_c.to_host(); });
+    }
 }

@@ -6,7 +6,7 @@
 
 #include "common/blas.h"
 #include "common/device_buffer.h"
-#include "common/program.h"
+#include "common/measure.h"
 #include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
@@ -35,9 +35,11 @@ struct Problem {
   void reset(const DeviceBuffer<float>& from) {
     if (n > 0) HIP_CHECK(hipMemcpy(d_y.data(), from.data(), from.bytes(), hipMemcpyDeviceToDevice));
   }
+  std::string title(const std::string& formula) const {
+    return formula + "   n=" + size_text(n) + " float32";
+  }
   void begin_table(Report& report, const std::string& formula, double reference_ms) const {
-    report.table(formula + "   n=" + size_text(n) + " float32", sample.size == n ? reference_ms : 0,
-                 sample.text);
+    report.table(title(formula), sample.size == n ? reference_ms : 0, sample.text);
   }
 
   size_t n;
@@ -56,21 +58,21 @@ void run_scale(Problem& p, const Options& options, Report& report) {
   const auto verify = [&] {
     return p.sample.compare(p.d_y.data(), want, [&](size_t i) { return axpy::bound(0, want[i]); });
   };
+  Measurement table(options);
   if (blas::available()) {
-    p.reset(p.d_x);
-    Row row = measure(
-        blas::name(), "", Needs::Any, work, {}, options.repeat,
-        [&] { blas::scal(p.n, kAlpha, p.d_y.data()); }, verify);
-    row.peer = true;
-    report.add(row);
+    Measured library{
+        work, [&](hipStream_t stream) { blas::scal(p.n, kAlpha, p.d_y.data(), stream); }, verify};
+    library.prepare = [&] { p.reset(p.d_x); };
+    table.peer(blas::name(), std::move(library));
   }
-  for (const auto& version : axpy::kVersions) {
-    if (!options.wants(version.name)) continue;
-    report.add(measure(
-        version.name, version.lesson, version.needs, work, {{p.d_y.data(), p.d_y.bytes()}},
-        options.repeat,
-        [&] { version.launch.scale(p.d_y.data(), kAlpha, p.d_x.data(), p.n, nullptr); }, verify));
-  }
+  for (const auto& version : axpy::kVersions)
+    table.version(version, {work,
+                            [&](hipStream_t stream) {
+                              version.launch.scale(p.d_y.data(), kAlpha, p.d_x.data(), p.n, stream);
+                            },
+                            verify,
+                            {{p.d_y.data(), p.d_y.bytes()}}});
+  table.run(report);
 }
 
 // y = alpha * x + y reads what it overwrites, so y begins with its first numbers instead of poison:
@@ -85,21 +87,21 @@ void run_axpy(Problem& p, const Options& options, Report& report) {
       return axpy::bound(static_cast<double>(kAlpha) * static_cast<double>(p.x[i]), want[i]);
     });
   };
-  if (blas::available()) {
-    p.reset(p.d_first_y);
-    Row row = measure(
-        blas::name(), "", Needs::Any, work, {}, options.repeat,
-        [&] { blas::axpy(p.n, kAlpha, p.d_x.data(), p.d_y.data()); }, verify);
-    row.peer = true;
-    report.add(row);
-  }
-  for (const auto& version : axpy::kVersions) {
-    if (!options.wants(version.name)) continue;
-    p.reset(p.d_first_y);
-    report.add(measure(
-        version.name, version.lesson, version.needs, work, {}, options.repeat,
-        [&] { version.launch.axpy(p.d_y.data(), kAlpha, p.d_x.data(), p.n, nullptr); }, verify));
-  }
+  Measurement table(options);
+  const auto make_row = [&](auto&& launch) {
+    Measured row{work, launch, verify};
+    row.prepare = [&] { p.reset(p.d_first_y); };
+    return row;
+  };
+  if (blas::available())
+    table.peer(blas::name(), make_row([&](hipStream_t stream) {
+                 blas::axpy(p.n, kAlpha, p.d_x.data(), p.d_y.data(), stream);
+               }));
+  for (const auto& version : axpy::kVersions)
+    table.version(version, make_row([&](hipStream_t stream) {
+                    version.launch.axpy(p.d_y.data(), kAlpha, p.d_x.data(), p.n, stream);
+                  }));
+  table.run(report);
 }
 
 }  // namespace
@@ -115,6 +117,7 @@ int main(int argc, char** argv) {
     require_device_memory(3.0 * sizeof(float) * static_cast<double>(n));
     report.limits(timing::measure_limits(options));
     Problem problem(n, options.seed);
+    report.headline(problem.title("y = alpha * x + y"));
     run_scale(problem, options, report);
     run_axpy(problem, options, report);
   });

@@ -7,20 +7,15 @@
 #include "common/blas.h"
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage1_vector/02_axpy/reference.h"
 
+using testing::random_floats;
+
 namespace {
 
 using Function = axpy::Launch::Function;
-
-std::vector<float> random_floats(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(7, stream, i);
-  return values;
-}
 
 std::vector<float> read_floats(const char* name) {
   const NpyArray array = read_npy(reference_path(name));
@@ -171,4 +166,40 @@ TEST_CASE("an update that is forgotten or done twice is caught") {
   REQUIRE(!twice.ok);
   REQUIRE(twice.failed == 1);
   REQUIRE(twice.index == 299);
+}
+
+TEST_CASE("the program's check refuses missing, doubled and swapped terms") {
+  const std::vector<float> x = random_floats(20011, 0), y = random_floats(20011, 1);
+  const double alpha = -0.9990234375;
+  const auto product = [&](size_t i) { return alpha * static_cast<double>(x[i]); };
+  const std::vector<double> scaled = axpy::scale_cpu(alpha, x);  // of one term each
+  testing::require_refusals(
+      scaled, [&](size_t i) { return axpy::bound(0, scaled[i]); }, 1, product);
+  const std::vector<double> sum = axpy::axpy_cpu(alpha, x, y);
+  testing::require_refusals(
+      sum, [&](size_t i) { return axpy::bound(product(i), sum[i]); }, 1, product);
+}
+
+TEST_CASE("every version may be recorded in a graph") {
+  const std::vector<float> x = random_floats(1003, 0), y = random_floats(1003, 1);
+  Guarded<float> d_x(x, 0), d_y(y, 0);
+  const auto reset = [&] {
+    HIP_CHECK(hipMemcpy(d_y.data(), y.data(), y.size() * sizeof(float), hipMemcpyHostToDevice));
+  };
+  const auto read = [&] { return d_y.to_host(); };
+  for (const auto& version : axpy::kVersions) {
+    CAPTURE(version.name);
+    testing::require_same_in_graph(
+        reset,
+        [&](hipStream_t stream) {
+          version.launch.scale(d_y.data(), -1.7f, d_x.data(), x.size(), stream);
+        },
+        read);
+    testing::require_same_in_graph(
+        reset,
+        [&](hipStream_t stream) {
+          version.launch.axpy(d_y.data(), -1.7f, d_x.data(), x.size(), stream);
+        },
+        read, false);
+  }
 }

@@ -1,332 +1,42 @@
-// Every version of the matrix product on awkward sizes, layouts, leading dimensions and alignments,
-// exactly and within its bound; best() and its tiles on the shapes that later stages train with.
+// Kernels and launches that only gemm_test.cpp needs: best() with its parts exposed, an epilogue of
+// a later step's kind, and wrong kernels that the test must see fail.
+#include "common/gpu.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
+#include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/03_gemm/detail/product_loop.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <numeric>
-#include <stdexcept>
-#include <string>
-#include <vector>
+namespace gemm_test {
 
-#include "common/blas.h"
-#include "common/guarded.h"
-#include "common/npy.h"
-#include "common/random.h"
-#include "common/sample.h"
-#include "common/testing.h"
-#include "stage0_infra/04_device_matrix/device_matrix.h"
-
-using gemm::Layout;
 using gemm::Product;
 
-namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Layout kLayouts[] = {Layout::NN, Layout::NT, Layout::TN};
-
-struct Extents {
-  size_t M, N, K;
-};
-
-// Small numbers of both signs, whose products' sums are exact in float in every order, so that a
-// product that is missed or added twice can't pass as rounding; or any in [-1, 1).
-enum class Numbers { integers, floats };
-
-float number(Numbers kind, std::uint32_t stream, size_t i) {
-  const float value = random_numbers::uniform(7, stream, i);
-  return kind == Numbers::integers ? std::rint(3 * value) : value;
-}
-
-// A matrix with a gap behind each row and a margin before and behind it all, which hold `filler`:
-// on the host, and on the device `offset` elements behind a 16-byte boundary.
-class Matrix {
- public:
-  Matrix(size_t rows, size_t cols, size_t gap, size_t offset, float filler)
-      : rows_(rows), cols_(cols), ld_(cols + gap), offset_(offset), filler_(filler) {
-    host_.assign(rows * ld_, filler);
-  }
-  float& at(size_t row, size_t col) { return host_[row * ld_ + col]; }
-  void fill(Numbers kind, std::uint32_t stream) {
-    for (size_t row = 0; row < rows_; ++row)
-      for (size_t col = 0; col < cols_; ++col)
-        at(row, col) = number(kind, stream, row * cols_ + col);
-  }
-  void fill(float value) {
-    for (size_t row = 0; row < rows_; ++row)
-      for (size_t col = 0; col < cols_; ++col) at(row, col) = value;
-  }
-  const std::vector<float>& host() const { return host_; }
-  size_t ld() const { return ld_; }
-
-  // The device's copy, made anew.
-  float* to_device() {
-    std::vector<float> content(host_.size() + 2 * kMargin, filler_);
-    std::copy(host_.begin(), host_.end(), content.begin() + kMargin);
-    device_ = std::make_unique<Guarded<float>>(content, offset_);
-    return device_->data() + kMargin;
-  }
-  // What the device has now; gaps and margins must still be what they were.
-  std::vector<float> to_host(bool* untouched) const {
-    const std::vector<float> content = device_->to_host();
-    *untouched = device_->intact();
-    for (size_t i = 0; i < content.size(); ++i) {
-      const bool inside = i >= kMargin && i < kMargin + host_.size() && (i - kMargin) % ld_ < cols_;
-      *untouched &= inside || std::memcmp(&content[i], &filler_, sizeof(float)) == 0;
-    }
-    return {content.begin() + kMargin, content.end() - kMargin};
-  }
-
- private:
-  static constexpr size_t kMargin = 64;  // elements: alignment stays as it is
-  size_t rows_, cols_, ld_, offset_;
-  float filler_;
-  std::vector<float> host_;
-  std::unique_ptr<Guarded<float>> device_;
-};
-
-// One product, its inputs surrounded by NaN that must not come in, and C by numbers that must stay.
-struct Problem {
-  struct Options {
-    Numbers numbers = Numbers::integers;
-    float alpha = 1, beta = 0;
-    size_t gap = 0;  // of all rows
-    size_t offset_a = 0, offset_b = 0, offset_c = 0;
-  };
-  Problem(Layout layout, Extents size, const Options& options)
-      : a(layout == Layout::TN ? size.K : size.M, layout == Layout::TN ? size.M : size.K,
-          options.gap, options.offset_a, kNan),
-        b(layout == Layout::NT ? size.N : size.K, layout == Layout::NT ? size.K : size.N,
-          options.gap, options.offset_b, kNan),
-        c(size.M, size.N, options.gap, options.offset_c, 1234.5f) {
-    a.fill(options.numbers, 0), b.fill(options.numbers, 1);
-    options.beta == 0 ? c.fill(kNan) : c.fill(options.numbers, 2);
-    product.layout = layout, product.M = size.M, product.N = size.N, product.K = size.K;
-    product.alpha = options.alpha, product.beta = options.beta;
-    product.lda = a.ld(), product.ldb = b.ld(), product.ldc = c.ld();
-    exact = options.numbers == Numbers::integers;
-    compute_reference();
-  }
-
-  // Again, after a change to the numbers on the host.
-  void compute_reference() {
-    std::vector<size_t> rows(product.M);
-    std::iota(rows.begin(), rows.end(), size_t{0});
-    reference = gemm::gemm_cpu(product, a.host(), b.host(), c.host(), rows);
-    product.a = a.to_device(), product.b = b.to_device();
-  }
-
-  template <class Launch>
-  Comparison check(Launch&& launch) {
-    return check(
-        launch, [this](size_t i) { return reference.c[i]; },
-        [this](size_t i) { return exact ? 0 : gemm::bound(product, reference, i); });
-  }
-  template <class Launch, class Want, class Bound>
-  Comparison check(Launch&& launch, Want want, Bound bound) {
-    product.c = c.to_device();
-    launch(product);
-    bool untouched = false;
-    const std::vector<float> got = c.to_host(&untouched);
-    const size_t N = product.N;
-    Comparison result = compare(
-        product.M * N, [&](size_t i) { return got[i / N * product.ldc + i % N]; }, want, bound);
-    result.ok = result.ok && untouched;
-    return result;
-  }
-  Comparison check(const Version<gemm::Launch>& version) {
-    return check([&](const Product& p) { version.launch(p, nullptr); });
-  }
-
-  Matrix a, b, c;
-  Product product;
-  gemm::Reference reference;
-  bool exact;
-};
-
-// The sizes around every tile's edge, so that each stands in each place several times.
-std::vector<Extents> edge_sizes() {
-  constexpr size_t kEdges[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
-  constexpr size_t kCount = std::size(kEdges);
-  std::vector<Extents> sizes;
-  for (size_t i = 0; i < kCount; ++i) {
-    sizes.push_back({kEdges[i], kEdges[(5 * i + 2) % kCount], kEdges[(7 * i + 5) % kCount]});
-    sizes.push_back({kEdges[(7 * i + 1) % kCount], kEdges[i], kEdges[(5 * i + 4) % kCount]});
-  }
-  return sizes;
-}
+void launch_medium(const Product& p, hipStream_t stream);
+void launch_small(const Product& p, hipStream_t stream);
+size_t count_candidates();
+void launch_candidate(size_t index, const Product& p, hipStream_t stream);
+void launch_bias_relu(const Product& p, const float* bias, hipStream_t stream);
+void launch_nt_only(const Product& p, hipStream_t stream);
+void launch_unchecked_column(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream);
+void launch_without_barrier(bool first, bool second, float* c, const float* a, const float* b,
+                            size_t M, size_t N, size_t K, hipStream_t stream);
 
 // What best() takes on a GPU for smaller products, wherever this runs.
-template <class Shape>
-void launch_sliced(const Product& p) {
-  gemm::launch_double_buffered<Shape, gemm::AllLayouts>(p, gemm::combine(p), nullptr);
+void launch_medium(const Product& p, hipStream_t stream) {
+  gemm::launch_product<gemm::Medium, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
+}
+void launch_small(const Product& p, hipStream_t stream) {
+  gemm::launch_product<gemm::Small, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
 }
 
-}  // namespace
-
-TEST_CASE("every version multiplies every pair of numbers once, at any size") {
-  std::vector<Extents> sizes = edge_sizes();
-  for (const Extents& size : {Extents{255, 129, 65},
-                              {256, 512, 128},
-                              {33, 129, 65},
-                              {17, 17, 17},
-                              {16, 16, 16},
-                              {1, 1, 1},
-                              {1001, 3, 7},
-                              {3, 1001, 5},
-                              {2, 3, 4999}})
-    sizes.push_back(size);
-  size_t turn = 0;  // which of the other choices this case gets
-  for (const Extents& size : sizes) {
-    for (const Layout layout : kLayouts) {
-      Problem::Options options;
-      options.alpha = ++turn % 2 == 0 ? 1 : -2;
-      options.beta = turn % 5 < 2 ? 0 : turn % 5 == 2 ? 1 : 3;
-      options.gap = turn % 4;
-      options.offset_a = turn / 2 % 4, options.offset_b = turn / 3 % 4;
-      options.offset_c = turn / 4 % 4;
-      Problem problem(layout, size, options);
-      for (const auto& version : gemm::kVersions) {
-        CAPTURE(version.name, static_cast<int>(layout), size.M, size.N, size.K, options.alpha,
-                options.beta, options.gap);
-        REQUIRE_OK(problem.check(version));
-      }
-    }
-  }
+// Each tile that best() chooses from.
+size_t count_candidates() {
+  return std::size(gemm::kCandidates<gemm::AllLayouts, gemm::AlphaBeta>);
 }
-
-TEST_CASE("float4s are used only where they lie in the matrix and at a multiple of 16 bytes") {
-  for (const Layout layout : kLayouts) {
-    for (size_t one = 0; one < 5; ++one) {  // what is not a multiple of 4: nothing, or one of these
-      Problem::Options options;
-      options.gap = one == 1 ? 1 : 4;
-      options.offset_a = one == 2, options.offset_b = one == 3, options.offset_c = one == 4;
-      Problem problem(layout, {68, 132, 44}, options);
-      for (const auto& version : gemm::kVersions) {
-        CAPTURE(version.name, static_cast<int>(layout), one);
-        REQUIRE_OK(problem.check(version));
-      }
-    }
-  }
+void launch_candidate(size_t index, const Product& p, hipStream_t stream) {
+  gemm::kCandidates<gemm::AllLayouts, gemm::AlphaBeta>[index].launch(p, gemm::alpha_beta(p),
+                                                                     stream);
 }
-
-TEST_CASE("every version stays within its bound for any alpha and beta") {
-  for (const float alpha : {0.0f, 1.0f, -1.7f}) {
-    for (const float beta : {0.0f, 1.0f, 0.3f}) {
-      for (const Layout layout : kLayouts) {
-        Problem problem(layout, {37, 70, 131}, {Numbers::floats, alpha, beta, 2});
-        for (const auto& version : gemm::kVersions) {
-          CAPTURE(version.name, alpha, beta, static_cast<int>(layout));
-          REQUIRE_OK(problem.check(version));
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("empty products leave nothing, or beta C") {
-  for (const auto& version : gemm::kVersions) {
-    CAPTURE(version.name);
-    for (const Layout layout : kLayouts) {
-      for (const Extents& size : {Extents{0, 5, 7}, {5, 0, 7}, {0, 0, 0}, {0, 0, 9}, {0, 17, 0}})
-        REQUIRE_OK(Problem(layout, size, {Numbers::integers, 1, 2}).check(version));
-      for (const float beta : {0.0f, 1.0f, -2.0f}) {
-        REQUIRE_OK(Problem(layout, {19, 33, 0}, {Numbers::integers, 1, beta, 1}).check(version));
-        REQUIRE_OK(Problem(layout, {5, 7, 0}, {Numbers::integers, kInfinity, beta}).check(version));
-      }
-    }
-    // Without any of the three nothing is read or written, and alpha = 0 reads neither A nor B.
-    version.launch({}, nullptr);
-    Problem problem(Layout::NN, {19, 33, 21}, {Numbers::integers, 0, 2, 1});
-    REQUIRE_OK(problem.check([&](Product p) {
-      p.a = p.b = nullptr;
-      version.launch(p, nullptr);
-    }));
-  }
-}
-
-TEST_CASE("infinities and NaN reach the elements that they belong to, and no other") {
-  for (const Layout layout : kLayouts) {
-    Problem problem(layout, {67, 35, 45}, {Numbers::floats, 1, 0.5f, 3});
-    const bool a_transposed = layout == Layout::TN, b_transposed = layout == Layout::NT;
-    const auto set_a = [&](size_t row, size_t k, float value) {
-      problem.a.at(a_transposed ? k : row, a_transposed ? row : k) = value;
-    };
-    const auto set_b = [&](size_t k, size_t col, float value) {
-      problem.b.at(b_transposed ? col : k, b_transposed ? k : col) = value;
-    };
-    set_a(3, 44, kInfinity), set_b(44, 7, 0);  // infinity times 0
-    set_a(66, 0, kNan);
-    set_b(0, 34, -kInfinity), set_b(20, 12, kNan);
-    problem.c.at(50, 20) = kInfinity, problem.c.at(51, 21) = kNan;
-    problem.compute_reference();
-    size_t finite = 0;
-    for (const double value : problem.reference.c) finite += std::isfinite(value);
-    REQUIRE(finite == 65 * 33 - 2);
-    for (const auto& version : gemm::kVersions) {
-      CAPTURE(version.name, static_cast<int>(layout));
-      REQUIRE_OK(problem.check(version));
-    }
-  }
-}
-
-TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") {
-  const auto read = [](const std::string& name) {
-    return read_npy(reference_path("gemm_" + name + ".npy"));
-  };
-  const float alpha = static_cast<float>(read("alpha").values.at(0));
-  const float beta = static_cast<float>(read("beta").values.at(0));
-  struct Case {
-    Layout layout;
-    const char *a, *b, *result;
-  };
-  for (const Case& names : {Case{Layout::NN, "a", "b", "nn"},
-                            {Layout::NT, "a", "b_t", "nt"},
-                            {Layout::TN, "a_t", "b", "tn"}}) {
-    const NpyArray a = read(names.a), b = read(names.b), c = read("c"), want = read(names.result);
-    const size_t K = a.shape.at(names.layout == Layout::TN ? 0 : 1);
-    Problem problem(names.layout, {c.shape.at(0), c.shape.at(1), K},
-                    {Numbers::floats, alpha, beta});
-    const auto copy = [](Matrix& to, const NpyArray& from) {
-      for (size_t i = 0; i < from.values.size(); ++i)
-        to.at(i / from.shape.at(1), i % from.shape.at(1)) = static_cast<float>(from.values[i]);
-    };
-    copy(problem.a, a), copy(problem.b, b), copy(problem.c, c);
-    problem.compute_reference();
-    for (size_t i = 0; i < want.values.size(); ++i) {
-      const double scale = problem.reference.absolute[i] + std::fabs(problem.reference.c[i]);
-      REQUIRE(std::fabs(problem.reference.c[i] - want.values[i]) <= 1e-12 * (1 + scale));
-    }
-    for (const auto& version : gemm::kVersions) {
-      CAPTURE(version.name, names.result);
-      REQUIRE_OK(problem.check(version));
-    }
-    REQUIRE_OK(problem.check(launch_sliced<gemm::Small>));
-    if (blas::available())
-      REQUIRE_OK(problem.check([](const Product& p) {
-        blas::gemm(p.layout == Layout::TN, p.layout == Layout::NT, p.M, p.N, p.K, p.alpha, p.a,
-                   p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
-      }));
-  }
-}
-
-// ---- best -------------------------------------------------------------------------------------
-
-namespace {
-
-// Shapes of layers: forward, and the two gradients.
-struct Layer {
-  Layout layout;
-  Extents size;
-};
-constexpr Layer kLayers[] = {
-    {Layout::NN, {64, 128, 784}}, {Layout::TN, {784, 128, 64}}, {Layout::NT, {64, 784, 128}},
-    {Layout::NN, {64, 10, 128}},  {Layout::TN, {128, 10, 64}},  {Layout::NT, {64, 128, 10}},
-    {Layout::NN, {512, 64, 64}},  {Layout::NN, {300, 384, 96}}, {Layout::TN, {64, 64, 1000}},
-};
 
 // What a layer does to its sums: adds a bias and lets nothing negative pass.
 struct BiasRelu {
@@ -337,329 +47,53 @@ struct BiasRelu {
   }
 };
 
-}  // namespace
-
-TEST_CASE("every tile that best() chooses from is right for layers, and always the same") {
-  for (const Layer& layer : kLayers) {
-    CAPTURE(static_cast<int>(layer.layout), layer.size.M, layer.size.N, layer.size.K);
-    Problem exact(layer.layout, layer.size, {Numbers::integers, 2, 1, 4});
-    Problem problem(layer.layout, layer.size, {Numbers::floats});
-    REQUIRE_OK(exact.check([](const Product& p) { gemm::best(p); }));
-    for (const auto& candidate : gemm::kCandidates<gemm::AllLayouts, gemm::Combine>) {
-      CAPTURE(candidate.tile_m, candidate.tile_n);
-      const auto launch = [&](const Product& p) { candidate.launch(p, gemm::combine(p), nullptr); };
-      REQUIRE_OK(exact.check(launch));
-      REQUIRE_OK(problem.check(launch));
-      bool untouched = false;
-      const std::vector<float> first = problem.c.to_host(&untouched);
-      for (int run = 0; run < 2; ++run) {
-        problem.check(launch);
-        const std::vector<float> again = problem.c.to_host(&untouched);
-        REQUIRE(std::memcmp(first.data(), again.data(), first.size() * sizeof(float)) == 0);
-      }
-    }
-  }
+void launch_bias_relu(const Product& p, const float* bias, hipStream_t stream) {
+  gemm::best(p, BiasRelu{bias}, stream);
+}
+void launch_nt_only(const Product& p, hipStream_t stream) {
+  gemm::best<gemm::Layouts<gemm::Layout::NT>>(p, BiasRelu{nullptr}, stream);
 }
 
-TEST_CASE("slices of K add up, whether they get something or nothing") {
-  for (const size_t K : {0, 1, 7, 8, 9, 24, 25, 63, 64, 65, 300}) {
-    for (const Layout layout : kLayouts) {
-      CAPTURE(K, static_cast<int>(layout));
-      Problem problem(layout, {70, 68, K}, {Numbers::integers, 1, 1, K % 2 == 0 ? 4u : 1u});
-      REQUIRE_OK(problem.check(launch_sliced<gemm::Medium>));
-      REQUIRE_OK(problem.check(launch_sliced<gemm::Small>));
-    }
-  }
-}
-
-// Without margins, so that an address sanitizer sees every read beside an array.
-TEST_CASE("nothing outside the arrays is read") {
-  for (const Extents& size : {Extents{1, 1, 1}, {17, 19, 13}, {33, 70, 5}, {20, 36, 12}}) {
-    for (const Layout layout : kLayouts) {
-      Product p{layout, size.M, size.N, size.K};
-      p.lda = layout == Layout::TN ? size.M : size.K,
-      p.ldb = layout == Layout::NT ? size.K : size.N;
-      p.ldc = size.N;
-      const device_matrix::DeviceBuffer<float> a(std::vector<float>(size.M * size.K, 1)),
-          b(std::vector<float>(size.K * size.N, 1));
-      device_matrix::DeviceBuffer<float> c(size.M * size.N);
-      p.a = a.data(), p.b = b.data(), p.c = c.data();
-      const auto check_all_k = [&] {
-        for (const float value : c.to_host()) REQUIRE(value == static_cast<float>(size.K));
-        c.poison();
-      };
-      for (const auto& version : gemm::kVersions) {
-        CAPTURE(version.name, static_cast<int>(layout), size.M, size.N, size.K);
-        version.launch(p, nullptr);
-        check_all_k();
-      }
-      launch_sliced<gemm::Small>(p);
-      check_all_k();
-    }
-  }
-}
-
-TEST_CASE("a large product is right in rows chosen from all of it") {
-  constexpr size_t kSize = 1024;
-  Guarded<float> d_a(kSize * kSize, 0), d_b(kSize * kSize, 0), d_c(kSize * kSize, 0);
-  random_numbers::launch_fill_uniform(d_a.data(), d_a.size(), 7, 0);
-  random_numbers::launch_fill_uniform(d_b.data(), d_b.size(), 7, 1);
-  const std::vector<float> a = d_a.to_host(), b = d_b.to_host();
-  const RowSample sample = choose_rows(kSize, kSize, 16, 7);
-  Product product{Layout::NN, kSize, kSize, kSize, 1, d_a.data(), kSize, d_b.data(), kSize};
-  product.ldc = kSize, product.c = d_c.data();
-  const gemm::Reference reference = gemm::gemm_cpu(product, a, b, {}, sample.rows);
-  gemm::best(Layout::NN, kSize, kSize, kSize, 1, d_a.data(), kSize, d_b.data(), kSize, 0,
-             d_c.data(), kSize);
-  REQUIRE_OK(sample.compare(d_c.data(), reference.c,
-                            [&](size_t i) { return gemm::bound(product, reference, i); }));
-}
-
-TEST_CASE("a batch is as many products, also of one matrix with many") {
-  constexpr size_t kBatch = 5, kRows = 18, kCols = 33, kDepth = 20, kGap = 3;
-  std::vector<float> a(kBatch * kRows * kDepth), b(kBatch * kDepth * kCols);
-  for (size_t i = 0; i < a.size(); ++i) a[i] = number(Numbers::integers, 0, i);
-  for (size_t i = 0; i < b.size(); ++i) b[i] = number(Numbers::integers, 1, i);
-  Guarded<float> d_a(a, 0), d_b(b, 0);
-  for (const bool one_b : {false, true}) {
-    Product p{Layout::NN, kRows, kCols, kDepth, 1, d_a.data(), kDepth, d_b.data(), kCols};
-    p.ldc = kCols, p.batch = kBatch;
-    p.stride_a = kRows * kDepth, p.stride_b = one_b ? 0 : kDepth * kCols;
-    p.stride_c = kRows * kCols + kGap;
-    for (const auto& version : gemm::kVersions) {
-      CAPTURE(version.name, one_b);
-      Guarded<float> d_c(kBatch * p.stride_c, 0);
-      p.c = d_c.data();
-      version.launch(p, nullptr);
-      const std::vector<float> got = d_c.to_host();
-      for (size_t z = 0; z < kBatch; ++z) {
-        for (size_t i = 0; i < p.stride_c; ++i) {
-          const float value = got[z * p.stride_c + i];
-          if (i >= kRows * kCols) {
-            REQUIRE(is_poison(value));
-            continue;
-          }
-          float want = 0;
-          for (size_t k = 0; k < kDepth; ++k)
-            want += a[z * p.stride_a + i / kCols * kDepth + k] *
-                    b[z * p.stride_b + k * kCols + i % kCols];
-          REQUIRE(value == want);
-        }
-      }
-      REQUIRE(d_c.intact());
-    }
-  }
-}
-
-TEST_CASE("a batch longer than a grid is high") {
-  constexpr size_t kBatch = 65535 + 3;
-  std::vector<float> a(kBatch), b(kBatch);
-  for (size_t i = 0; i < kBatch; ++i) {
-    a[i] = number(Numbers::integers, 0, i), b[i] = number(Numbers::integers, 1, i);
-  }
-  Guarded<float> d_a(a, 0), d_b(b, 0), d_c(kBatch, 0);
-  Product p{Layout::NN, 1, 1, 1, 1, d_a.data(), 1, d_b.data(), 1};
-  p.c = d_c.data(), p.ldc = 1;
-  p.batch = kBatch, p.stride_a = p.stride_b = p.stride_c = 1;
-  gemm::launch_coalesced(p);
-  const std::vector<float> got = d_c.to_host();
-  for (size_t i = 0; i < kBatch; ++i) REQUIRE(got[i] == a[i] * b[i]);
-  REQUIRE(d_c.intact());
-}
-
-TEST_CASE("an epilogue gets each sum with its row and column") {
-  constexpr size_t kRows = 70, kCols = 134, kDepth = 30;
-  std::vector<float> bias(kCols);
-  for (size_t i = 0; i < kCols; ++i) bias[i] = number(Numbers::integers, 3, i);
-  Guarded<float> d_bias(bias, 0);
-  for (const Layout layout : kLayouts) {
-    Problem problem(layout, {kRows, kCols, kDepth}, {});
-    const auto want = [&](size_t i) {
-      return std::fmax(problem.reference.c[i] + static_cast<double>(bias[i % kCols]), 0.0);
-    };
-    REQUIRE_OK(problem.check([&](const Product& p) { gemm::best(p, BiasRelu{d_bias.data()}); },
-                             want, [](size_t) { return 0.0; }));
-  }
-}
-
-TEST_CASE("what the arrays can't be is refused in one line") {
-  Guarded<float> memory(64, 0);
-  float* const m = memory.data();
-  // What all versions say.
-  const auto refusal = [](const Product& p) -> std::string {
-    std::string said;
-    for (const auto& version : gemm::kVersions) {
-      try {
-        version.launch(p, nullptr);
-        return std::string(version.name) + " takes it";
-      } catch (const std::invalid_argument& error) {
-        if (!said.empty() && said != error.what()) return said + " or: " + error.what();
-        said = error.what();
-      }
-    }
-    return said;
-  };
-  const Product right{Layout::NN, 4, 5, 6, 1, m, 6, m, 5, 0, m, 5};
-  const auto with = [&](auto change) {
-    Product p = right;
-    change(p);
-    return refusal(p);
-  };
-  CHECK(with([](Product& p) { p.lda = 5; }) ==
-        "gemm: lda = 5 is less than the 6 elements of a row of a");
-  CHECK(with([](Product& p) { p.ldb = 4; }) ==
-        "gemm: ldb = 4 is less than the 5 elements of a row of b");
-  CHECK(with([](Product& p) { p.ldc = 4; }) ==
-        "gemm: ldc = 4 is less than the 5 elements of a row of c");
-  CHECK(with([](Product& p) { p.layout = Layout::NT; }) ==
-        "gemm: ldb = 5 is less than the 6 elements of a row of b");
-  CHECK(with([](Product& p) { p.layout = Layout::TN, p.lda = 3; }) ==
-        "gemm: lda = 3 is less than the 4 elements of a row of a");
-  CHECK(with([](Product& p) { p.a = nullptr; }) == "gemm: a is null");
-  CHECK(with([](Product& p) { p.b = nullptr; }) == "gemm: b is null");
-  CHECK(with([](Product& p) { p.c = nullptr; }) == "gemm: c is null");
-  CHECK(with([](Product& p) { p.M = p.ldc = p.lda = size_t{1} << 40, p.N = p.ldb = p.ldc; }) ==
-        "gemm: C has too many tiles");
-  CHECK(is_poison(memory.to_host()[0]));
-}
-
-#if !defined(GPU_BACKEND_CPU)
-// The CPU backend would have to fill all of this memory.
-TEST_CASE("offsets beyond 2^31 elements") {
-  constexpr size_t kLarge = (size_t{1} << 30) + 4, kSize = 3;  // row 2 begins behind 2^31
-  constexpr size_t kElements = (kSize - 1) * kLarge + kSize;
-  size_t free_bytes = 0, total = 0;
-  HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
-  if (free_bytes < 2 * kElements * sizeof(float)) return;
-  float* large = nullptr;
-  HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&large), kElements * sizeof(float)));
-  for (const Layout layout : kLayouts) {
-    for (int which = 0; which < 3; ++which) {  // which of the three matrices is that large
-      Problem problem(layout, {kSize, kSize, kSize}, {});
-      for (const auto& version : gemm::kVersions) {
-        CAPTURE(version.name, static_cast<int>(layout), which);
-        const auto copy_rows = [](float* to, size_t to_ld, const float* from, size_t from_ld) {
-          for (size_t row = 0; row < kSize; ++row)
-            HIP_CHECK(hipMemcpy(to + row * to_ld, from + row * from_ld, kSize * sizeof(float),
-                                hipMemcpyDeviceToDevice));
-        };
-        REQUIRE_OK(problem.check([&](Product p) {
-          if (which == 0) copy_rows(large, kLarge, p.a, p.lda), p.a = large, p.lda = kLarge;
-          if (which == 1) copy_rows(large, kLarge, p.b, p.ldb), p.b = large, p.ldb = kLarge;
-          float* const c = p.c;
-          if (which == 2) p.c = large, p.ldc = kLarge;
-          version.launch(p, nullptr);
-          if (which == 2) copy_rows(c, kSize, large, kLarge);
-        }));
-      }
-    }
-  }
-  HIP_CHECK(hipFree(large));
-}
-
-TEST_CASE("more than 2^31 elements of C") {
-  constexpr size_t kRows = 33000, kCols = 66000;
-  size_t free_bytes = 0, total = 0;
-  HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
-  if (free_bytes < 2 * kRows * kCols * sizeof(float)) return;
-  std::vector<float> a(kRows), b(kCols);
-  for (size_t i = 0; i < kRows; ++i) a[i] = number(Numbers::integers, 0, i);
-  for (size_t i = 0; i < kCols; ++i) b[i] = number(Numbers::integers, 1, i);
-  Guarded<float> d_a(a, 0), d_b(b, 0);
-  float* d_c = nullptr;
-  HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&d_c), kRows * kCols * sizeof(float)));
-  const RowSample sample = choose_rows(kRows, kCols, 16, 7);
-  Product product{Layout::NN, kRows, kCols, 1, 1, d_a.data(), 1, d_b.data(), kCols};
-  product.c = d_c, product.ldc = kCols;
-  const gemm::Reference reference = gemm::gemm_cpu(product, a, b, {}, sample.rows);
-  for (const auto& version : gemm::kVersions) {
-    CAPTURE(version.name);
-    gpu::poison(d_c, kRows * kCols * sizeof(float));
-    version.launch(product, nullptr);
-    REQUIRE_OK(sample.compare(d_c, reference.c, [](size_t) { return 0.0; }));
-  }
-  HIP_CHECK(hipFree(d_c));
-}
-#endif
-
-// ---- What the checks above must catch ---------------------------------------------------------
-
-namespace {
+constexpr int kSide = 16;  // of the blocks below
 
 // gemm_coalesced without its check of the column.
-static __global__ void unchecked_column(Product p) {
-  const gemm::Corner corner = gemm::tile_corner(p, gemm::kSide, gemm::kSide);
-  const size_t row = corner.row + threadIdx.y, col = corner.col + threadIdx.x;
-  if (row >= p.M) return;
-  const gemm::Operand a = gemm::operand_a(p), b = gemm::operand_b(p);
+static __global__ void unchecked_column(float* c, const float* a, const float* b, size_t M,
+                                        size_t N, size_t K) {
+  const size_t row = size_t{blockIdx.y} * kSide + threadIdx.y;
+  const size_t col = size_t{blockIdx.x} * kSide + threadIdx.x;
+  if (row >= M) return;
   float sum = 0;
-  for (size_t k = 0; k < p.K; ++k) sum += *a.at(k, row) * *b.at(k, col);
-  gemm::store(p, row, col, sum);
+  for (size_t k = 0; k < K; ++k) sum += a[row * K + k] * b[k * N + col];
+  c[row * N + col] = sum;
+}
+
+void launch_unchecked_column(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream) {
+  LAUNCH_ON(stream, unchecked_column, gemm::tile_grid(N, kSide, M, kSide), dim3(kSide, kSide), 0, c,
+            a, b, M, N, K);
 }
 
 // gemm_tiled with its first or its second barrier, or neither.
-template <bool kFirst, bool kSecond>
-static __global__ void without_barrier(Product p) {
-  constexpr int kTile = gemm::kSide;
-  __shared__ float tile_a[kTile][kTile + 1], tile_b[kTile][kTile + 1];
-  const gemm::Corner corner = gemm::tile_corner(p, kTile, kTile);
-  const size_t row = corner.row + threadIdx.y, col = corner.col + threadIdx.x;
-  const gemm::Operand a = gemm::operand_a(p), b = gemm::operand_b(p);
+static __global__ void without_barrier(bool first, bool second, float* c, const float* a,
+                                       const float* b, size_t M, size_t N, size_t K) {
+  __shared__ float tile_a[kSide][kSide], tile_b[kSide][kSide];
+  const unsigned x = threadIdx.x, y = threadIdx.y;
+  const size_t row = size_t{blockIdx.y} * kSide + y, col = size_t{blockIdx.x} * kSide + x;
   float sum = 0;
-  for (size_t k0 = 0; k0 < p.K; k0 += kTile) {
-    gemm::load_tile<kTile * kTile, kTile, kTile>(tile_a, a, k0, corner.row);
-    gemm::load_tile<kTile * kTile, kTile, kTile>(tile_b, b, k0, corner.col);
-    if constexpr (kFirst) __syncthreads();
-    for (int k = 0; k < kTile; ++k) sum += tile_a[k][threadIdx.y] * tile_b[k][threadIdx.x];
-    if constexpr (kSecond) __syncthreads();
+  for (size_t k0 = 0; k0 < K; k0 += kSide) {
+    tile_a[y][x] = row < M && k0 + x < K ? a[row * K + (k0 + x)] : 0.0f;
+    tile_b[y][x] = k0 + y < K && col < N ? b[(k0 + y) * N + col] : 0.0f;
+    if (first) __syncthreads();  // both tiles are in shared memory
+    for (int k = 0; k < kSide; ++k) sum += tile_a[y][k] * tile_b[k][x];
+    if (second) __syncthreads();  // every thread has read both tiles
   }
-  if (row < p.M && col < p.N) gemm::store(p, row, col, sum);
+  if (row < M && col < N) c[row * N + col] = sum;
 }
 
-template <class Kernel>
-Comparison check_wrong(Kernel kernel, Extents size, size_t gap) {
-  Problem problem(Layout::NN, size, {Numbers::integers, 1, 0, gap});
-  return problem.check([&](const Product& product) {
-    gemm::with_grid(product, gemm::kSide, gemm::kSide, [&](dim3 grid, const Product& p) {
-      LAUNCH(kernel, grid, dim3(gemm::kSide, gemm::kSide), 0, p);
-    });
-  });
+void launch_without_barrier(bool first, bool second, float* c, const float* a, const float* b,
+                            size_t M, size_t N, size_t K, hipStream_t stream) {
+  LAUNCH_ON(stream, without_barrier, gemm::tile_grid(N, kSide, M, kSide), dim3(kSide, kSide), 0,
+            first, second, c, a, b, M, N, K);
 }
 
-}  // namespace
-
-TEST_CASE("a missing bounds check, swapped indices and a missing product are caught") {
-  REQUIRE(!check_wrong(unchecked_column, {20, 29, 5}, 3).ok);
-
-  Problem square(Layout::NN, {33, 33, 33}, {});
-  REQUIRE(!square
-               .check([](Product p) {
-                 p.layout = Layout::NT;
-                 gemm::launch_naive(p);
-               })
-               .ok);
-  REQUIRE(!square
-               .check([](Product p) {
-                 std::swap(p.a, p.b);
-                 gemm::launch_naive(p);
-               })
-               .ok);
-  REQUIRE(!square
-               .check([](Product p) {
-                 --p.K;
-                 gemm::launch_naive(p);
-               })
-               .ok);
-  REQUIRE(!square.check([](const Product&) {}).ok);
-}
-
-#if defined(GPU_BACKEND_CPU)
-// On a GPU the waves may happen to run in an order that hides it.
-TEST_CASE("each missing barrier is caught") {
-  const Extents size{33, 33, 49};
-  REQUIRE(check_wrong(without_barrier<true, true>, size, 0).ok);
-  REQUIRE(!check_wrong(without_barrier<false, true>, size, 0).ok);
-  REQUIRE(!check_wrong(without_barrier<true, false>, size, 0).ok);
-  REQUIRE(!check_wrong(without_barrier<false, false>, size, 0).ok);
-}
-#endif
+}  // namespace gemm_test

@@ -23,6 +23,7 @@
 #include "common/rounding.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/02_gemv/gemv.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 

@@ -29,7 +29,9 @@
 #include "common/program.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage2_matrix/02_gemv/gemv.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/gemm.h"
+#include "stage2_matrix/03_gemm/reference.h"
 #include "stage4_forward/01_dense/dense.h"
 
 namespace dense_backward {

@@ -32,6 +32,8 @@
 #include "common/rounding.h"
 #include "stage1_vector/04_activations/detail/vectors.h"
 #include "stage1_vector/04_activations/reference.h"
+#include "stage2_matrix/02_gemv/detail/plan.h"
+#include "stage2_matrix/02_gemv/detail/sums.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
@@ -121,9 +123,10 @@ Expected backward_cpu(const std::vector<float>& grad_y, const std::vector<float>
   for (size_t col = 0; col < cols; ++col) {
     const double old = beta == 0 ? 0 : static_cast<double>(beta) * static_cast<double>(before[col]);
     want.grad_bias[col] += old;
-    want.bound_bias[col] += gemv::bound(roundings, static_cast<double>(kept.size() / cols) + 1,
-                                        absolute[col] + std::fabs(old)) +
-                            kTiny;
+    want.bound_bias[col] +=
+        rounding::worst_case(roundings + 2, static_cast<double>(kept.size() / cols) + 3,
+                             absolute[col] + std::fabs(old)) +
+        kTiny;
   }
   return want;
 }
@@ -272,7 +275,8 @@ inline void launch_with_bias(float* grad_x, float* grad_bias, const float* grad_
                            workspace.ones.data(), beta, grad_bias};
   LAUNCH_ON(stream, (backward_with_bias<Value, kRows, Slope>), shares.blocks, shares.threads, 0,
             grad_x, grad_y, kept, rows, shares.slice, sums, partials);
-  if (shares.blocks.y > 1) gemv::launch_columns<Value>(sums, {partials}, {kSumWidth, 1}, stream);
+  if (shares.blocks.y > 1)
+    gemv::launch_columns(sums, {partials}, {sizeof(Value) / sizeof(float), kSumWidth, 1}, stream);
 }
 
 template <class Slope>
@@ -319,7 +323,7 @@ inline double roundings_separate(size_t rows, size_t cols) {
   const gemv::Product p{rows, cols, 1, nullptr, cols, nullptr, 0, nullptr};  // null is aligned
   gemv::Product unaligned = p;
   unaligned.a = reinterpret_cast<const float*>(sizeof(float));
-  return std::max(gemv::roundings_split_columns(p), gemv::roundings_split_columns(unaligned));
+  return std::max(gemv::depth_split_columns(p), gemv::depth_split_columns(unaligned));
 }
 inline double roundings_fused(size_t rows, size_t cols) {
   return plan(rows, cols, cols, 1).roundings();
@@ -498,7 +502,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
 
     float sum = single_p * single_grad;
     GPU_UNROLL
-    for (unsigned k = 0; k < kVectors; ++k) gemv::multiply_add(sum, held_p[k], held_grad[k]);
+    for (unsigned k = 0; k < kVectors; ++k) gemv::add_dot(sum, held_p[k], held_grad[k]);
     sum = team_sum<Team>(sum);
     GPU_UNROLL
     for (unsigned k = 0; k < kVectors; ++k)

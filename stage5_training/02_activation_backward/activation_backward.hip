@@ -64,7 +64,7 @@ Comparison compare_sums(const Problem& p, double roundings) {
   const double n = static_cast<double>(p.rows) + 1;
   return compare(
       p.cols, [&](size_t i) { return got[i]; }, [&](size_t i) { return sums[i]; },
-      [&](size_t i) { return gemv::bound(roundings + 1, n, absolute[i]); });
+      [&](size_t i) { return rounding::worst_case(roundings + 3, n + 2, absolute[i]); });
 }
 
 // The sampled rows of grad_x, and what is expected there with this slope.

@@ -176,7 +176,7 @@ TEST_CASE("slices of any length make the same sums, and one slice needs no secon
         slices, 24, 1, partials, 24, workspace.ones.data(), 0, d_grad_bias.data()};
     LAUNCH((backward_with_bias<float4, 4, Tanh>), dim3(2, slices), dim3(4, 2), 0, d_grad_x.data(),
            d_grad_y.data(), d_kept.data(), 37, slice, sums, partials);
-    if (slices > 1) gemv::launch_columns<float4>(sums, {partials}, {kSumWidth, 1}, nullptr);
+    if (slices > 1) gemv::launch_columns(sums, {partials}, {4, kSumWidth, 1}, nullptr);
     const Expected want = backward_cpu<Tanh>(in.grad_y, in.x, 24, 37 + 64, 0, {});
     CAPTURE(slice);
     REQUIRE_OK(compare_with(d_grad_x.to_host(), want.grad_x, want.bound_x));

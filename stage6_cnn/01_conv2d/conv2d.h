@@ -35,6 +35,12 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
+#include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/03_gemm/detail/product.h"
+#include "stage2_matrix/03_gemm/detail/product_loop.h"
+#include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage6_cnn/01_conv2d/conv2d_reference.h"
@@ -523,7 +529,7 @@ class Loader : public Held<Shape> {
 // Sums in registers go through the epilogue to where they belong.
 template <class Shape, class Epilogue>
 __device__ inline void store_sums(const Windows& p, const Epilogue& epilogue, int first_map,
-                                  int first_pixel, const gemm::Place& place,
+                                  int first_pixel, const gemm::ThreadTile& place,
                                   const float (&sums)[Shape::kThreadM][Shape::kThreadN]) {
   const auto map_of = [&](int i) { return first_map + place.row + i / 4 * place.row_step + i % 4; };
   GPU_UNROLL
@@ -570,7 +576,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   const unsigned down = static_cast<unsigned>(gpu::ceil_div(p.maps, Shape::kTileM));
   const int first_map = static_cast<int>(blockIdx.x % down) * Shape::kTileM;
   const int first_pixel = static_cast<int>(blockIdx.x / down) * Shape::kTileN;
-  const gemm::Place place = Places::of(thread);
+  const gemm::ThreadTile place = Places::of(thread);
   Loader<Shape, Window> loader(p, first_map, first_pixel, thread);
   float sums[Shape::kThreadM][Shape::kThreadN] = {};
   const int steps = loader.tiles();
@@ -587,9 +593,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     GPU_UNROLL
     for (int k = 0; k < Shape::kTileK; ++k) {
       float held_a[Shape::kThreadM], held_b[Shape::kThreadN];
-      gemm::read_line(held_a, &current.a[k][place.row], place.row_step);
-      gemm::read_line(held_b, &current.b[k][place.col], place.col_step);
-      gemm::add_products(sums, held_a, held_b);
+      gemm::load_fragment(held_a, &current.a[k][place.row], place.row_step);
+      gemm::load_fragment(held_b, &current.b[k][place.col], place.col_step);
+      gemm::add_outer_product(sums, held_a, held_b);
     }
     if (more) loader.store(tiles[(step + 1) % 2], thread);
     __syncthreads();  // the next tiles are in shared memory, and all lines of these were read
@@ -641,12 +647,12 @@ struct Tile {
 // Where waves have no tiles of their own to read (step 2.3), a thread's sums are one rectangle.
 #if defined(GPU_BACKEND_CPU)
 template <class Shape>
-using Places = gemm::Rectangles<Shape>;
+using Places = gemm::BlockedTiles<Shape>;
 using Large = Tile<32, 128, 8, 16, 1>;
 #else
 template <class Shape>
 using Places = std::conditional_t<Shape::kTileM % (gemm::kLanesM * Shape::kThreadM) == 0,
-                                  gemm::Waves<Shape>, gemm::Rectangles<Shape>>;
+                                  gemm::WaveTiles<Shape>, gemm::BlockedTiles<Shape>>;
 using Large = Tile<64, 128, 8, 8, 4>;
 #endif
 
@@ -1088,10 +1094,10 @@ void launch_winograd(Windows windows, size_t images, const Epilogue& epilogue, W
     p.c = products, p.ldc = count, p.stride_c = maps * count;
     p.batch = kPlaces;
 #if defined(GPU_BACKEND_CPU)
-    gemm::best<gemm::Layouts<gemm::Layout::NN>>(p, gemm::combine(p), stream);
+    gemm::best<gemm::Layouts<gemm::Layout::NN>>(p, gemm::alpha_beta(p), stream);
 #else
-    gemm::launch_double_buffered<WinogradTile, gemm::Layouts<gemm::Layout::NN>>(p, gemm::combine(p),
-                                                                                stream);
+    gemm::launch_product<WinogradTile, gemm::Layouts<gemm::Layout::NN>>(p, gemm::alpha_beta(p),
+                                                                        stream);
 #endif
     LAUNCH_ON(stream, (winograd_transform_products<Epilogue>), grid_of(maps * count), kBlock, 0,
               products, windows, tiles, epilogue);
@@ -1350,8 +1356,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   __shared__ Tap taps[Shape::kTileN];
   const int thread = static_cast<int>(threadIdx.x);
   const int line = thread % Shape::kTileK, group = thread / Shape::kTileK;
-  const gemm::Corner corner = gemm::tile_corner(p.sums, Shape::kTileM, Shape::kTileN);
-  const gemm::Place place = Places::of(thread);
+  const gemm::TileOrigin corner = gemm::tile_origin(p.sums, Shape::kTileM, Shape::kTileN);
+  const gemm::ThreadTile place = Places::of(thread);
   const int first_filter = static_cast<int>(corner.row);
   for (int i = thread; i < Shape::kTileN; i += Shape::kThreads) {
     const int number = static_cast<int>(corner.col) + i;
@@ -1410,9 +1416,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     GPU_UNROLL
     for (int k = 0; k < Shape::kTileK; ++k) {
       float held_a[Shape::kThreadM], held_b[Shape::kThreadN];
-      gemm::read_line(held_a, &current.a[k][place.row], place.row_step);
-      gemm::read_line(held_b, &current.b[k][place.col], place.col_step);
-      gemm::add_products(sums, held_a, held_b);
+      gemm::load_fragment(held_a, &current.a[k][place.row], place.row_step);
+      gemm::load_fragment(held_b, &current.b[k][place.col], place.col_step);
+      gemm::add_outer_product(sums, held_a, held_b);
     }
     for (int i = 0; with_bias && i < kOwnRows; ++i)
       for (int k = 0; k < Shape::kTileK; ++k)
@@ -1421,7 +1427,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     if (pixel + Shape::kTileK < end) store(tiles[(step + 1) % 2]);
     __syncthreads();  // the next tiles are in shared memory, and all lines of these were read
   }
-  gemm::store_sums<Shape>(p.sums, gemm::Combine{1, 0}, corner, place, sums);
+  gemm::store_tile<Shape>(p.sums, gemm::AlphaBeta{1, 0}, corner, place, sums);
   float* const to = p.sums.c + (blockIdx.z * p.sums.stride_c + p.sums.M * p.sums.N);
   for (int i = 0; with_bias && i < kOwnRows; ++i) {
     const int row = thread + i * Shape::kThreads;

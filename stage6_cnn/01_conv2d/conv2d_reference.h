@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/rounding.h"
-#include "stage2_matrix/03_gemm/gemm.h"
+#include "stage2_matrix/03_gemm/reference.h"
 #include "stage4_forward/01_dense/dense.h"
 
 namespace conv2d {

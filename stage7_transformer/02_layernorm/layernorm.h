@@ -42,7 +42,7 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/vector_add.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
-#include "stage2_matrix/02_gemv/gemv.h"
+#include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

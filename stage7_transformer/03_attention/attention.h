@@ -33,6 +33,8 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
+#include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage4_forward/01_dense/dense.h"
@@ -878,7 +880,7 @@ __device__ inline void read_columns(float (&held)[kCount], const float* first) {
     const float2 two = *reinterpret_cast<const float2*>(first);
     held[0] = two.x, held[1] = two.y;
   } else {
-    gemm::read_line(held, first, 4 * kAcross);
+    gemm::load_fragment(held, first, 4 * kAcross);
   }
 }
 // The column of element c, seen from the thread's first.
@@ -923,9 +925,9 @@ __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const L
     GPU_UNROLL
     for (int k = first; k < first + kAtOnce; ++k) {
       float held_line[Tile::kRows], held_row[Tile::kOut];
-      gemm::read_line(held_line, line + k * (Tile::kOwn + kPad), 4);
+      gemm::load_fragment(held_line, line + k * (Tile::kOwn + kPad), 4);
       read_columns(held_row, row + k * Tile::kStride);
-      gemm::add_products(sums, held_line, held_row);
+      gemm::add_outer_product(sums, held_line, held_row);
     }
   }
 }

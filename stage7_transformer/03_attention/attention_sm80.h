@@ -6,7 +6,7 @@
 // the weights P of the softmax, and in the backward pass (D up to 128) their gradients dS. Each is
 // rounded once. Rows whose starts are aligned to 16 bytes are the fast case. Launches are queued on
 // `stream` and give the same bits on every run of one device. The instructions and what they are on
-// the CPU backend stand in gemm_mixed_sm80.h; the method is FlashAttention-2's (Dao:
+// the CPU backend stand in 2.4's detail/instructions_sm80.h; the method is FlashAttention-2's (Dao:
 // FlashAttention-2: faster attention with better parallelism and work partitioning. ICLR 2024).
 #pragma once
 
@@ -17,7 +17,9 @@
 
 #include "common/half.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage2_matrix/04_gemm_mixed/gemm_mixed_sm80.h"
+#include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tiles.h"
+#include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 #include "stage7_transformer/03_attention/attention.h"
 
 namespace attention {
@@ -98,11 +100,12 @@ inline constexpr int kPerChunk = gemm_mixed::kPerChunk<bfloat16>;
 
 // Where chunk `chunk` of row `row` stands in a tile of rows of kChunks chunks: ldmatrix reads the
 // same chunk of eight rows, and finds them in eight different groups of banks. Rows of 128 bytes
-// and more are as gemm_mixed's; of shorter ones, several share 128 bytes, and swap together.
+// and more are as 2.4's mma_sync has them; of shorter ones, several share 128 bytes, and swap
+// together.
 template <int kChunks>
 __host__ __device__ constexpr int place(int row, int chunk) {
   if constexpr (kChunks >= 8)
-    return gemm_mixed::swizzled<kChunks>(row, chunk);
+    return row * kChunks + (chunk ^ row % 8);
   else
     return row * kChunks + (chunk ^ row / (8 / kChunks) % kChunks);
 }

@@ -16,6 +16,7 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage2_matrix/04_gemm_mixed/reference.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
 #include "stage7_transformer/03_attention/attention_sm80.h"
 

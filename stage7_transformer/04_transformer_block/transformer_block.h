@@ -40,6 +40,11 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/vector_add.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
+#include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/03_gemm/detail/product.h"
+#include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
@@ -518,10 +523,10 @@ inline constexpr double kGroupedOperations = 8e9;  // beyond, each product fills
 
 #if defined(GPU_BACKEND_CPU)
 using WeightTile = gemm::Shape<64, 64, 32, 8, 16>;
-using WeightPlaces = gemm::Rectangles<WeightTile>;
+using WeightPlaces = gemm::BlockedTiles<WeightTile>;
 #else
 using WeightTile = gemm::Shape<64, 64, 16, 4, 4, 3>;
-using WeightPlaces = gemm::Waves<WeightTile>;
+using WeightPlaces = gemm::WaveTiles<WeightTile>;
 #endif
 
 // The tasks of a launch. Tiles and results of all tasks are numbered through.
@@ -588,7 +593,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   const WeightTask task = list.tasks[number];
   const size_t tile = blockIdx.x - list.tiles_before(number);
   const size_t across = gpu::ceil_div(task.in, Shape::kTileN);
-  const gemm::Corner corner{tile / across * Shape::kTileM, tile % across * Shape::kTileN};
+  const gemm::TileOrigin corner{tile / across * Shape::kTileM, tile % across * Shape::kTileN};
   const size_t first = blockIdx.y * list.slice;
   size_t left = min(list.slice, list.rows - first);
 
@@ -597,11 +602,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   gemm::TileLoader<false, kAligned, Shape::kTileK, Shape::kTileN, Shape::kThreads> b(
       {task.x, task.in, 1, list.rows, task.in}, first, corner.col, thread);
   const auto load_next = [&] {
-    const int lines = gemm::lines_of_tile<Shape>(left);
+    const int lines = gemm::depth_of_tile<Shape>(left);
     a.load(lines), b.load(lines);
     left -= lines;
   };
-  const gemm::Place place = Places::of(thread);
+  const gemm::ThreadTile place = Places::of(thread);
   const bool sums_bias = task.bias != nullptr && corner.col == 0;
   float products[Shape::kThreadM][Shape::kThreadN] = {}, columns[kColumns] = {};
 
@@ -617,9 +622,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     GPU_UNROLL
     for (int k = 0; k < Shape::kTileK; ++k) {
       float held_a[Shape::kThreadM], held_b[Shape::kThreadN];
-      gemm::read_line(held_a, &current.a[k][place.row], place.row_step);
-      gemm::read_line(held_b, &current.b[k][place.col], place.col_step);
-      gemm::add_products(products, held_a, held_b);
+      gemm::load_fragment(held_a, &current.a[k][place.row], place.row_step);
+      gemm::load_fragment(held_b, &current.b[k][place.col], place.col_step);
+      gemm::add_outer_product(products, held_a, held_b);
     }
     for (int c = 0; sums_bias && c < kColumns; ++c) {
       const int column = thread + c * Shape::kThreads;
@@ -632,7 +637,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   float* const to = sums + (blockIdx.y * list.sum_ends[list.count - 1] + list.sums_before(number));
   gemm::Product p;
   p.M = task.out, p.N = task.in, p.c = to, p.ldc = task.in;
-  gemm::store_sums<Shape>(p, gemm::Combine{1, 0}, corner, place, products);
+  gemm::store_tile<Shape>(p, gemm::AlphaBeta{1, 0}, corner, place, products);
   for (int c = 0; sums_bias && c < kColumns; ++c) {
     const int column = thread + c * Shape::kThreads;
     if (column < Shape::kTileM && corner.row + column < task.out)

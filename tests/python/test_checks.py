@@ -502,16 +502,6 @@ def test_a_version_includes_earlier_steps_and_no_later_ones(ladder):
     assert "is in a later step" in only_finding(ladder)
 
 
-def test_an_exception_that_nothing_needs_is_found(project):
-    write(project, "stage0_infra/03_timing/timing.h", '#pragma once\n')
-    assert "no longer includes stage0_infra/04_device_matrix/device_matrix.h" in structure(project).stdout
-    write(project, "stage0_infra/04_device_matrix/device_matrix.h", "#pragma once\n")
-    write(project, "stage0_infra/03_timing/timing.h",
-          '#pragma once\n#include "stage0_infra/04_device_matrix/device_matrix.h"\n')
-    answer = structure(project)
-    assert "no longer" not in answer.stdout and "arrows" not in answer.stdout
-
-
 # ---- check_device_code.py ---------------------------------------------------------------------------
 
 

@@ -27,14 +27,18 @@ static unsigned fma_blocks() { return 16 * gpu::multiprocessors(); }
 
 size_t fma_threads() { return size_t{fma_blocks()} * kBlock; }
 
+template <int kChains>
+static void launch_fma(const Memory& memory, hipStream_t stream) {
+  LAUNCH_ON(stream, (fma_chains<kChains>), fma_blocks(), kBlock, 0, memory.chain_ends,
+            kMultiplyAdds / kChains, 1.0f, 1.0f);
+}
+
 void launch_fma_32_chains(const Memory& memory, hipStream_t stream) {
-  LAUNCH_ON(stream, (fma_chains<32>), fma_blocks(), kBlock, 0, memory.chain_ends,
-            kMultiplyAdds / 32, 1.0f, 1.0f);
+  launch_fma<32>(memory, stream);
 }
 
 void launch_fma_128_chains(const Memory& memory, hipStream_t stream) {
-  LAUNCH_ON(stream, (fma_chains<128>), fma_blocks(), kBlock, 0, memory.chain_ends,
-            kMultiplyAdds / 128, 1.0f, 1.0f);
+  launch_fma<128>(memory, stream);
 }
 
 }  // namespace timing

@@ -11,7 +11,7 @@
 // multiplied as float here, 4 elements of K at a time, which is exact as well.
 #pragma once
 
-#include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
+#include "stage2_matrix/04_gemm_mixed/detail/software_unit.h"
 
 #if defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
     defined(__gfx950__)
@@ -23,21 +23,20 @@ using Halves4 = __attribute__((__vector_size__(4 * sizeof(_Float16)))) _Float16;
 using Shorts4 = __attribute__((__vector_size__(4 * sizeof(short)))) short;
 
 // C += A B along 4 elements of K per lane of 16-bit types, along 1 of float.
-__device__ inline Floats4 multiply_add(const gpu::half (&a)[4], const gpu::half (&b)[4],
-                                       Floats4 c) {
+__device__ inline Floats4 mfma(const gpu::half (&a)[4], const gpu::half (&b)[4], Floats4 c) {
   Halves4 a_bits, b_bits;
   memcpy(&a_bits, a, sizeof a_bits);
   memcpy(&b_bits, b, sizeof b_bits);
   return __builtin_amdgcn_mfma_f32_16x16x16f16(a_bits, b_bits, c, 0, 0, 0);
 }
-__device__ inline Floats4 multiply_add(const gpu::bfloat16 (&a)[4], const gpu::bfloat16 (&b)[4],
-                                       Floats4 c) {
+__device__ inline Floats4 mfma(const gpu::bfloat16 (&a)[4], const gpu::bfloat16 (&b)[4],
+                               Floats4 c) {
   Shorts4 a_bits, b_bits;
   memcpy(&a_bits, a, sizeof a_bits);
   memcpy(&b_bits, b, sizeof b_bits);
   return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a_bits, b_bits, c, 0, 0, 0);
 }
-__device__ inline Floats4 multiply_add(const float (&a)[1], const float (&b)[1], Floats4 c) {
+__device__ inline Floats4 mfma(const float (&a)[1], const float (&b)[1], Floats4 c) {
   return __builtin_amdgcn_mfma_f32_16x16x4f32(a[0], b[0], c, 0, 0, 0);
 }
 
@@ -66,8 +65,7 @@ struct MfmaUnit {
       for (int e = 0; e < kElements; ++e) b.elements[i][e] = tile[k(i, e) * stride + place()];
   }
   static __device__ void multiply_add(C& c, const A& a, const B& b) {
-    for (int i = 0; i < kInstructions; ++i)
-      c = gemm_mixed::multiply_add(a.elements[i], b.elements[i], c);
+    for (int i = 0; i < kInstructions; ++i) c = mfma(a.elements[i], b.elements[i], c);
   }
   static __device__ void store(float* tile, size_t stride, const C& c) {
     for (int j = 0; j < kGroups; ++j) tile[(4 * group() + j) * stride + place()] = c[j];

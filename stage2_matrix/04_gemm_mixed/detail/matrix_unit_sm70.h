@@ -1,10 +1,10 @@
 // 2.4  NVIDIA's matrix units through nvcuda::wmma: fp16 from sm_70 on, bf16 and tf32 from sm_80 on.
 //
-// A fragment is opaque: which lane holds which element is not documented here. gemm_mixed_sm80.h
-// goes below that, to instructions that say so.
+// A fragment is opaque: which lane holds which element is not documented. The instructions of
+// instructions_sm80.h are.
 #pragma once
 
-#include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
+#include "stage2_matrix/04_gemm_mixed/detail/software_unit.h"
 
 #if defined(GPU_BACKEND_CUDA)
 #include <mma.h>
