@@ -3,26 +3,26 @@
 
     scripts/exercises.py [STEP...]            check: every skeleton compiles and fails, every solution
                                               passes, every known mistake fails and is recognised
-    scripts/exercises.py --write [STEP...]    the same, and keep the mistakes' fingerprints
+    scripts/exercises.py --write [STEP...]    the same, and derive the fingerprints anew of exercises
+                                              that have changed; with --all, of every one
 
     scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on
 
-A fingerprint says which rows of which runs fail, and where (course_lib/check.py). They are kept in
-course_lib/signatures.json, which nobody edits by hand. Exits 1 where a rule is broken, or where fewer
-than 80% of the mistakes are called by their name.
+A fingerprint says which rows of which runs fail, and where (course_lib/fingerprints.py). They are kept
+in course_lib/signatures.json, which nobody edits by hand. Exits 1 where a rule is broken, or where
+fewer than 80% of the mistakes are called by their name.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from course_lib import check, exercises, process, steps
+from course_lib import check, compiling, exercises, fingerprints, process, steps
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 
@@ -35,6 +35,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--share", type=share, default=(1, 1), metavar="K/N")
     parser.add_argument("--build", type=Path, default=build_root(ROOT) / "cpu",
                         help="a build of the steps' programs (default: build/cpu)")
@@ -45,7 +46,9 @@ def main() -> int:
         build = Build(ROOT, options.build.absolute(), "cpu", dict(os.environ))
         if options.write and options.share != (1, 1):
             parser.error("--write keeps the fingerprints of all mistakes: it takes no --share")
-        return Examiner(build, options.write, options.share).examine(courses)
+        if options.all and not options.write:
+            parser.error("--all says what --write derives")
+        return Examiner(build, options.write, options.share, options.all).examine(courses)
     except CourseError as error:
         if error.details:
             print(error.details)
@@ -61,12 +64,12 @@ def share(text: str) -> tuple[int, int]:
 
 
 class Examiner:
-    def __init__(self, build: Build, write: bool, share: tuple[int, int]):
+    def __init__(self, build: Build, write: bool, share: tuple[int, int], anew: bool = False):
         self.first, self.every = share[0] - 1, share[1]
         self.met = 0  # mistakes, checked or not
         self.build = build
-        self.write = write
-        self.signatures = check.load_signatures(ROOT)
+        self.write, self.anew = write, anew
+        self.signatures = fingerprints.load(ROOT)
         self.findings: list[str] = []
         self.total = self.named = 0
 
@@ -75,9 +78,7 @@ class Examiner:
         for course in courses:
             self.examine_step(course)
         if self.write:
-            check.signatures_file(ROOT).write_text(
-                json.dumps(dict(sorted(self.signatures.items())), indent=0, sort_keys=True) + "\n",
-                encoding="utf-8")
+            self.signatures.save()
         if self.total and self.named < NAMED * self.total:
             self.findings.append(f"only {self.named} of {self.total} mistakes are called by name")
         for finding in self.findings:
@@ -89,22 +90,24 @@ class Examiner:
 
     def examine_step(self, course: exercises.Course) -> None:
         step = course.step
-        compiler = check.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
+        compiler = compiling.of(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
         skeleton = {file: course.skeleton(file) for file in course.files}
 
-        # (exercise, what is wrong, headers): no exercise for the whole step.
+        # (exercise, what is wrong, files): no exercise for the whole step.
         jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
         for exercise in course.exercises:
             for mistake in exercise.mistakes:
                 self.met += 1
                 if (self.met - 1) % self.every == self.first:
                     changed = {exercise.file: course.with_mistake(exercise, mistake)}
-                    jobs.append((exercise, mistake.name, {**solution, **changed}))
+                    # Versions are compiled one by one: the others are the step's own.
+                    jobs.append((exercise, mistake.name,
+                                 changed if course.has_versions else {**solution, **changed}))
 
-        def run(job) -> tuple[check.Compiled, list[check.Run]]:
-            exercise, name, headers = job
-            compiled = compiler.compile(headers, {}, fast=True)
+        def run(job) -> tuple[compiling.Compiled, list[check.Run]]:
+            exercise, name, files = job
+            compiled = compiler.compile(files, {}, fast=True)
             if compiled.program is None:
                 return compiled, []
             versions = list(exercise.versions) if exercise else course.versions
@@ -115,20 +118,36 @@ class Examiner:
 
         with ThreadPoolExecutor(process.cpu_count()) as pool:
             done = list(pool.map(run, jobs))
-        known = {} if self.write else self.signatures.get(step.number, {})
-        if self.write:
-            for (exercise, name, _), (_, runs) in zip(jobs, done):
-                if exercise:
-                    known.setdefault(exercise.name, {})[name] = check.fingerprint(runs)
-            self.signatures[step.number] = known
+        self.derive(course, jobs, done)
         for (exercise, name, _), (compiled, runs) in zip(jobs, done):
-            self.judge(course, exercise, name, compiled, runs, known)
+            self.judge(course, exercise, name, compiled, runs)
 
-    def judge(self, course, exercise, name, compiled, runs, known) -> None:
+    def derive(self, course: exercises.Course, jobs, done) -> None:
+        """Keeps the fingerprints of exercises that have changed since theirs were derived; without
+        --write it only says which these are."""
+        stale = [exercise for exercise in course.exercises if exercise.mistakes
+                 and (self.anew or self.signatures.is_stale(course, exercise))]
+        names = ", ".join(exercise.name for exercise in stale)
+        number = course.step.number
+        if not self.write:
+            if stale:
+                print(f"{number} {course.step.name}: changed since its fingerprints were derived: "
+                      f"{names}; run `scripts/exercises.py --write {number}`")
+            return
+        for exercise in stale:
+            found = {name: fingerprints.of(runs) for (owner, name, _), (_, runs) in zip(jobs, done)
+                     if owner is exercise}
+            self.signatures.keep(course, exercise, found)
+        self.signatures.forget_others(course)
+        if stale:
+            print(f"{number} {course.step.name}: fingerprints derived anew: {names}")
+
+    def judge(self, course, exercise, name, compiled, runs) -> None:
         place = f"{course.step.number} {course.step.name}"
         place += f", {exercise.name}: '{name}'" if exercise else f": the {name}"
         if compiled.program is None:
-            self.findings.append(f"{place} does not compile:\n{compiled.messages[:2000]}")
+            self.findings.append(f"{place} does not compile:\n"
+                                 f"{compiled.refusal or compiled.messages[:2000]}")
             return
         wrong = [run for run in runs if not run.ok]
         if name == "solution" and not exercise:
@@ -141,9 +160,13 @@ class Examiner:
         if exercise is None:
             return
         self.total += 1
-        names = check.recognise(runs, known.get(exercise.name, {})) if wrong else []
+        known = self.signatures.known(course, exercise)
+        names = fingerprints.recognise(runs, known) if wrong else []
         if name in names and len(names) <= 2:
             self.named += 1
+        elif wrong and name in known and fingerprints.likeness(fingerprints.of(runs), known[name]) is None:
+            print(f"{place} cannot be compared: run `scripts/exercises.py --write --all "
+                  f"{course.step.number}`")
         elif wrong:
             print(f"{place} is called {names or 'nothing'}")
 

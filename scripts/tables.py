@@ -50,8 +50,9 @@ def markdown_row(cells: list[str]) -> str:
 def version_table(table: dict) -> list[str]:
     """One table of a program: its versions and peers with time, rate, shares and error."""
     peers = sorted({peer for row in table["rows"] for peer in row["of_peer"]})
+    shares = ["of bound"] if results.has_of_bound(table["rows"]) else []
     header = ["version", "time", "rate", "of limit", *(f"of {peer}" for peer in peers),
-              "max error", "verdict"]
+              "max error", *shares, "verdict"]
     lines = [
         f"**{table['problem']}**" + (f", {table['sampled']}" if table["sampled"] else ""),
         "",
@@ -68,6 +69,7 @@ def version_table(table: dict) -> list[str]:
             f"{limit} ({row['limit']})" if row["of_limit"] else limit,
             *(results.format_share(row["of_peer"].get(peer)) for peer in peers),
             results.format_error(row),
+            *(results.format_of_bound(row) for _ in shares),
             verdict + (f", {row['note']}" if row["note"] else ""),
         ]
         lines.append(markdown_row(cells))

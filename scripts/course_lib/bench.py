@@ -44,7 +44,7 @@ def median(values: list[float | None]) -> float | None:
 def merge_rows(rows: list[dict]) -> dict:
     """One row of several rounds'. It failed if it failed in any; else its error is the worst."""
     def badness(row: dict) -> tuple:
-        error = (row["max_error"] or 0) / (row["bound"] or 1)
+        error = row.get("of_bound") or (row["max_error"] or 0) / (row["bound"] or 1)
         return row["status"] == "FAIL", row["status"] == "ok", error
     merged = copy.deepcopy(max(rows, key=badness))
     timed = [row for row in rows if row["ms"] and row["status"] == "ok"]

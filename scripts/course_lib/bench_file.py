@@ -244,10 +244,12 @@ def spread_text(row: dict) -> str:
 def table_lines(table: dict, available: int) -> list[str]:
     """A problem's rows; the first line is the header."""
     names = [row["name"] for row in table["rows"] if row["peer"] and row["ms"]]
+    shares = ["of bound"] if results.has_of_bound(table["rows"]) else []
     columns = [Column("version", flexible=True), Column("time", right=True),
                Column("spread", right=True, optional=True), Column("rate", right=True),
                Column("of limit", right=True), *(Column(f"of {name}", right=True) for name in names),
-               Column("max error", right=True, optional=True), Column("verdict")]
+               Column("max error", right=True, optional=True),
+               *(Column("of bound", right=True, optional=True) for _ in shares), Column("verdict")]
     rows = []
     for row in table["rows"]:
         verdict = row["skipped"] if row["status"] == "skipped" else row["status"]
@@ -255,7 +257,7 @@ def table_lines(table: dict, available: int) -> list[str]:
             row["name"], results.format_ms(row["ms"]), spread_text(row),
             results.format_rate(row["rate"], row["rate_unit"]), results.format_share(row["of_limit"]),
             *(results.format_share(row["of_peer"].get(name)) for name in names),
-            results.format_error(row), verdict + (f", {row['note']}" if row["note"] else "")])
+            results.format_error(row), *(results.format_of_bound(row) for _ in shares), verdict + (f", {row['note']}" if row["note"] else "")])
     return format_table(columns, rows, available)
 
 

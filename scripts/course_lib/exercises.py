@@ -1,6 +1,7 @@
-"""Exercises: regions of a step's headers, declared with their hints and known mistakes beside the step.
+"""Exercises: regions of a step's version files, declared with their hints and known mistakes beside the
+step. In steps that have no versions/ yet they are regions of its headers.
 
-In a header the lines between `// exercise: <what to do> (about N lines)` and `// end exercise` are an
+In a file the lines between `// exercise: <what to do> (about N lines)` and `// end exercise` are an
 exercise. `exercise.toml` in the step's folder says the rest, an entry per region in the order of the
 files:
 
@@ -9,7 +10,7 @@ files:
 
     [[exercise]]
     name = "block_sum_tree"           # the region's function or kernel
-    file = "dot.h"
+    file = "versions/shared_tree.hip"
     versions = ["shared_tree"]        # the rows of the program's table that it shows in
     owner = { block = "i // 256", thread = "i % 256" }   # optional: who computes element i
     blank = "return 0;"               # optional: what a skeleton needs to compile
@@ -84,21 +85,36 @@ class Course:
 
     @property
     def files(self) -> list[str]:
-        """The headers that hold exercises, in the order of exercise.toml."""
+        """The files that hold exercises, in the order of exercise.toml."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises))
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the exercises are in versions/*.hip, of which each is compiled alone."""
+        return self.step.has_versions
+
+    def files_of(self, version: str) -> list[str]:
+        """The files whose exercises show in a row of the program's table."""
+        return list(dict.fromkeys(exercise.file for exercise in self.exercises
+                                  if not exercise.versions or version in exercise.versions))
 
     @property
     def versions(self) -> list[str]:
         """The rows of the program's table that any exercise shows in; none: all."""
-        if not all(exercise.versions for exercise in self.exercises):
+        return self.versions_in(self.files)
+
+    def versions_in(self, files: list[str]) -> list[str]:
+        """Those that an exercise of these files shows in; none: all."""
+        chosen = [exercise for exercise in self.exercises if exercise.file in files]
+        if not all(exercise.versions for exercise in chosen):
             return []
-        return list(dict.fromkeys(v for exercise in self.exercises for v in exercise.versions))
+        return list(dict.fromkeys(v for exercise in chosen for v in exercise.versions))
 
     def solution(self, file: str) -> str:
         return (self.step.folder / file).read_text(encoding="utf-8")
 
     def skeleton(self, file: str) -> str:
-        """The header with its regions emptied, and nothing else changed."""
+        """The file with its regions emptied, and nothing else changed."""
         lines = self.solution(file).splitlines(keepends=True)
         for exercise in reversed([e for e in self.exercises if e.file == file]):
             region = exercise.region
@@ -106,14 +122,14 @@ class Course:
             lines[region.first : region.last] = body
         return "".join(lines)
 
-    def empty(self, headers: dict[str, str]) -> list[Exercise]:
-        """Those that nothing has been written into yet. Where the marks of a header are gone: none."""
+    def empty(self, texts: dict[str, str]) -> list[Exercise]:
+        """Those that nothing has been written into yet. Where the marks of a file are gone: none."""
         found: list[Exercise] = []
-        for file in self.files:
+        for file, text in texts.items():
             own = [exercise for exercise in self.exercises if exercise.file == file]
-            lines = headers[file].splitlines()
+            lines = text.splitlines()
             try:
-                places = regions(headers[file], file)
+                places = regions(text, file)
             except CourseError:
                 continue
             if len(places) == len(own):
@@ -136,7 +152,7 @@ class Course:
 
 
 def regions(text: str, name: str) -> list[Region]:
-    """The exercises of a header, in order. Raises CourseError(FAILED) where one is not closed."""
+    """The exercises of a file, in order. Raises CourseError(FAILED) where one is not closed."""
     lines = text.splitlines()
     found: list[Region] = []
     at = 0
@@ -171,7 +187,7 @@ def has_exercises(step: Step) -> bool:
 
 def load(step: Step) -> Course:
     """What the step's exercise.toml declares. Raises CourseError: USAGE where the step has none,
-    FAILED where it and the headers don't agree."""
+    FAILED where it and the files don't agree."""
     path = step.folder / "exercise.toml"
     if not path.is_file():
         raise CourseError(f"step {step.number} ({step.name}) has no exercises", USAGE)
@@ -202,6 +218,8 @@ def load(step: Step) -> Course:
         file = entry["file"]
         if not (step.folder / file).is_file():
             raise wrong(f"{place}: there is no {file}")
+        if step.has_versions and not file.startswith("versions/"):
+            raise wrong(f"{place}: {file} is no file of versions/, of which each is compiled alone")
         if file not in found:
             found[file] = iter(regions((step.folder / file).read_text(encoding="utf-8"), file))
         region = next(found[file], None)

@@ -14,16 +14,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import check, exercises, process, races, results, sanitizer, steps, terminal
+from . import check, compiling, exercises, fingerprints, races, sanitizer, speed, steps, terminal
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
+from .fingerprints import Signatures
 from .terminal import say
-from .workspace import Progress, Workspace
+from .workspace import ENDINGS, Progress, Workspace
 
-SPEED_TIMEOUT = 300.0  # seconds of one program at its own size
-GOLD, SILVER = 0.95, 0.75  # of the solution's speed
-MEDAL_STYLE = {"gold": "yellow", "silver": "bold", "bronze": ""}
 WIDTH = 100
 
 
@@ -80,10 +78,10 @@ def lesson(course: Course) -> str:
     return re.sub(r"\s+", " ", blocks[0]).strip() if blocks else ""
 
 
-def contract_of(header: str) -> list[str]:
-    """The comment that a header begins with."""
+def contract_of(text: str) -> list[str]:
+    """The comment that a file begins with."""
     lines = []
-    for line in header.splitlines():
+    for line in text.splitlines():
         if not line.startswith("//"):
             break
         lines.append(line[3:])
@@ -102,39 +100,39 @@ def line_of(path: Path, exercise: Exercise) -> int:
 # ---- check -------------------------------------------------------------------------------------
 
 
-def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: dict,
+def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: Signatures,
                solution: bool = False) -> int:
-    """Build, correctness, safety and speed of the learner's headers. `builds` begins with that of
+    """Build, correctness, safety and speed of the learner's files. `builds` begins with that of
     the CPU backend; a second one is a GPU's. With `solution` it checks the repository's own."""
     step = course.step
-    headers = ({name: course.solution(name) for name in course.files} if solution
-               else workspace.headers(course))
+    files = ({name: course.solution(name) for name in course.files} if solution
+             else workspace.files(course))
     named = {name: shown(step.folder / name if solution else workspace.file(step, name))
              for name in course.files}
-    say(f"{step.number} {step.name}   {', '.join(named.values())}", "bold")
+    say(f"{step.number} {step.name}   {', '.join(named[name] for name in files)}", "bold")
     folder = build_root(builds[0].root) / "check"
-    compiler = check.Compiler(builds[0], course, folder / step.name)
+    compiler = compiling.of(builds[0], course, folder / step.name)
     # What is timed is compiled with all optimization, which takes longer than anything else: it
     # begins now, behind the check, and is dropped where that fails.
-    timed = {build.backend: check.Compiler(build, course, folder / f"{step.name}-{build.backend}")
+    timed = {build.backend: compiling.of(build, course, folder / f"{step.name}-{build.backend}")
              for build in builds}
     with ThreadPoolExecutor(len(builds)) as pool:
         try:
-            later = {name: pool.submit(own.compile, headers, named, fast=False, behind=True)
-                     for name, own in timed.items()}
-            if not _check(course, compiler, builds[0], headers, named, signatures):
+            later = {build.backend: pool.submit(speed.prepare, course, build, timed[build.backend], files,
+                                                named) for build in builds}
+            if not _check(course, compiler, builds[0], files, named, signatures):
                 return FAILED
-            if not all(_check_on_gpu(course, build, later[build.backend].result(), named)
+            if not all(_check_on_gpu(course, build, later[build.backend].result().compiled, named)
                        for build in builds[1:]):
                 return FAILED
             progress = Progress(workspace)
             if not solution:
-                progress.passed(step, headers)
+                progress.passed(step, files)
                 progress.save()
             code = OK
             for build in builds:
-                compiled = later[build.backend].result()
-                code = speed(course, build, compiled, progress, solution) or code
+                code = speed.measure(course, build, later[build.backend].result(), progress,
+                                     solution) or code
         finally:
             for own in timed.values():
                 own.stop()
@@ -148,23 +146,26 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     return code
 
 
-def _run_exercises(course: Course, compiled: check.Compiled, named: dict[str, str],
+def _run_exercises(course: Course, compiled: compiling.Compiled, named: dict[str, str],
                    on_gpu: bool) -> dict[tuple[str, ...], list[check.Run]]:
     """The runs of each set of versions: exercise by exercise, as the fingerprints of the known mistakes
     were made."""
-    places = compiled.places(course, named)
+    places = compiled.places(named)
     return {versions: check.run_all(compiled.program, course, list(versions), on_gpu, places)
             for versions in dict.fromkeys(exercise.versions for exercise in course.exercises)}
 
 
-def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[str, str],
-           named: dict[str, str], signatures: dict) -> bool:
+def _check(course: Course, compiler: compiling.Compiler, cpu: Build, files: dict[str, str],
+           named: dict[str, str], signatures: Signatures) -> bool:
     """Build, correctness and safety on the CPU backend: whether all is well."""
     step = course.step
     begun = time.monotonic()
-    compiled = compiler.compile(headers, named, fast=True)
+    compiled = compiler.compile(files, named, fast=True)
     if compiled.messages.strip():
         say(compiled.messages.rstrip())
+    if compiled.refusal:
+        say(f"build        failed: {compiled.refusal}", "red")
+        return False
     if compiled.program is None:
         say("build        failed: the compiler's words are above", "red")
         return False
@@ -179,20 +180,20 @@ def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[s
         say("safety       ok   no access outside a buffer, no barrier missed, no race, no NaN",
             "green")
         return True
-    empty = course.empty(headers)
+    empty = course.empty(files)
     # A mistake is known by what it does where all the rest is right.
     judged = [e for e in course.exercises if not any(e.shares_versions(other) for other in empty)]
     named_as = {}  # the known mistakes that each exercise behaves like
     for exercise in judged:
         runs = found[exercise.versions]
         if not all(run.ok for run in runs):
-            known = signatures.get(step.number, {}).get(exercise.name, {})
-            named_as[exercise.name] = check.recognise(runs, known)
+            named_as[exercise.name] = fingerprints.recognise(
+                runs, signatures.known(course, exercise))
 
     def look_for_races() -> list[str]:
         for exercise in judged:
             suspects = races.suspects(found[exercise.versions], named_as.get(exercise.name, []))
-            race = suspects and races.find(course, headers, named, cpu, list(exercise.versions),
+            race = suspects and races.find(course, files, named, cpu, list(exercise.versions),
                                            suspects[0])
             if race:
                 return [race.words()]  # the others are most often the same one
@@ -203,7 +204,7 @@ def _check(course: Course, compiler: check.Compiler, cpu: Build, headers: dict[s
     return False
 
 
-def _check_on_gpu(course: Course, build: Build, compiled: check.Compiled, named: dict[str, str]) -> bool:
+def _check_on_gpu(course: Course, build: Build, compiled: compiling.Compiled, named: dict[str, str]) -> bool:
     """The same shapes on the GPU, for what is right on the CPU backend: whether all is well."""
     if compiled.program is None:
         say(f"on the GPU   the {build.backend} compiler refuses it:", "red")
@@ -321,93 +322,12 @@ def owner_of(exercise: Exercise, outcome: check.Outcome, run: check.Run) -> str:
     return ", which " + ", ".join(f"{key} {value}" for key, value in owner.items()) + " computes"
 
 
-# ---- Speed -------------------------------------------------------------------------------------
-
-
-def speed(course: Course, build: Build, compiled: check.Compiled, progress: Progress,
-          solution: bool) -> int:
-    """Times the learner's program and the repository's one after the other, both in the version that
-    is the fastest of the repository's."""
-    if compiled.program is None:
-        say(f"speed        the {build.backend} compiler refuses it:", "red")
-        say(compiled.messages.rstrip())
-        return FAILED
-    theirs = build.program(course.step)
-    chosen = compiled.program.parent.parent / "fastest.json"
-    key = theirs.stat().st_mtime_ns
-    try:
-        version = json.loads(chosen.read_text(encoding="utf-8"))[str(key)]
-    except (OSError, ValueError, KeyError):
-        report = timed(course, build, theirs, course.versions, ["--no-limits"])
-        if report is None:
-            return FAILED
-        row = fastest(report)
-        version = row["name"] if row else ""
-        chosen.write_text(json.dumps({key: version}), encoding="utf-8")
-    if not version:
-        say(f"speed        nothing to time on {build.backend}")
-        return OK
-    before = timed(course, build, theirs, [version], ["--no-limits"])
-    after = timed(course, build, compiled.program, [version], [])
-    if not before or not after:
-        return FAILED
-    theirs, mine = fastest(before), fastest(after)
-    if not theirs or not mine:
-        say(f"speed        nothing to time on {build.backend}")
-        return OK
-    device = f"{build.backend}: {after['device']['name']}"
-    ratio = theirs["ms"] / mine["ms"]
-    medal = "gold" if ratio >= GOLD else "silver" if ratio >= SILVER else "bronze"
-    shares = [f"{results.format_share(ratio)} of the solution"]
-    if mine["of_limit"]:
-        shares.append(f"{results.format_share(mine['of_limit'])} of the {mine['limit']} limit")
-    if mine["of_peer"]:
-        shares.append(results.format_peers(mine["of_peer"]))
-    vendor = min(mine["of_peer"].values(), default=None)
-    say(f"speed        {medal}   {mine['name']} {results.format_ms(mine['ms'])}: "
-        f"{', '.join(shares)}   ({device})", MEDAL_STYLE[medal])
-    if not solution:
-        progress.measured(course.step, device, {
-            "version": mine["name"], "ms": mine["ms"], "of_limit": mine["of_limit"],
-            "of_solution": ratio, "of_vendor": vendor, "medal": medal})
-    return OK
-
-
-def timed(course: Course, build: Build, program: Path, versions: list[str],
-          more: list[str]) -> dict | None:
-    """What the program reports at its own size; None, and why, where it fails."""
-    written = build_root(build.root) / "check" / f"{course.step.name}-{build.backend}" / "speed.json"
-    written.unlink(missing_ok=True)
-    command = [str(program), "--json", str(written), *course.arguments, *more]
-    for version in versions:
-        command += ["--version", version]
-    if build.backend == "cpu":
-        command += ["--repeat", "5"]  # its times are rough: more would not change the medal
-    code, out, complaint = process.limited(command, SPEED_TIMEOUT)
-    if code == 0 and written.is_file():
-        return results.load(written)
-    whose = "the solution" if program == build.program(course.step) else "your version"
-    say(f"speed        {whose} " + (f"was not at its end after {SPEED_TIMEOUT:.0f} s" if code is None
-                                   else "failed") + f" on {build.backend}", "red")
-    say((out + complaint).rstrip())
-    return None
-
-
-def fastest(report: dict) -> dict | None:
-    """The quickest row of the first table in which one was timed."""
-    for table in report["tables"]:
-        rows = [row for row in table["rows"] if row["ms"] and not row["peer"]]
-        if rows:
-            return min(rows, key=lambda row: row["ms"])
-    return None
+# ---- What comes next, hint, solution ------------------------------------------------------------
 
 
 def next_step(root: Path, progress: Progress) -> steps.Step | None:
     return next((step for step in steps.discover(root)
                  if exercises.has_exercises(step) and progress.state(step) != "passed"), None)
-
-
-# ---- hint, solution ----------------------------------------------------------------------------
 
 
 def hint(course: Course, workspace: Workspace, name: str | None) -> int:
@@ -433,23 +353,23 @@ def _chosen(course: Course, workspace: Workspace, name: str | None) -> Exercise:
             raise CourseError(f"{course.step.number} has no exercise '{name}'; it has "
                               + ", ".join(e.name for e in course.exercises), USAGE)
         return found
-    return (course.empty(workspace.headers(course)) or course.exercises)[0]
+    return (course.empty(workspace.texts(course)) or course.exercises)[0]
 
 
 def solution(course: Course, workspace: Workspace, give_up: bool) -> int:
-    """A coloured diff of the learner's headers against the solution."""
+    """A coloured diff of the learner's files against the solution."""
     progress = Progress(workspace)
     if progress.state(course.step) != "passed" and not give_up:
         raise CourseError(
             f"step {course.step.number} is not solved yet: `scripts/course solution "
             f"{course.step.number} --give-up` shows the solution all the same", USAGE)
-    headers = workspace.headers(course)
+    texts = workspace.texts(course)
     same = True
     for name in course.files:
         path = workspace.file(course.step, name)
         mine = shown(path) if path.is_file() else f"{name} (not started)"
         lines = difflib.unified_diff(
-            headers[name].splitlines() if path.is_file() else course.skeleton(name).splitlines(),
+            texts[name].splitlines() if path.is_file() else course.skeleton(name).splitlines(),
             course.solution(name).splitlines(), mine, shown(course.step.folder / name), lineterm="")
         for line in lines:
             same = False
@@ -465,10 +385,10 @@ def solution(course: Course, workspace: Workspace, give_up: bool) -> int:
 
 
 def export_progress(workspace: Workspace, path: Path) -> int:
-    """One file with the progress and the learner's headers."""
+    """One file with the progress and the learner's files."""
     progress = Progress(workspace)
     files = {str(file.relative_to(workspace.folder)): file.read_text(encoding="utf-8")
-             for file in sorted(workspace.folder.rglob("*.h"))} if workspace.folder.is_dir() else {}
+             for file in workspace.all_files()}
     record = {"schema": 1, "steps": progress.steps, "files": files}
     try:
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -479,7 +399,7 @@ def export_progress(workspace: Workspace, path: Path) -> int:
 
 
 def import_progress(workspace: Workspace, path: Path) -> int:
-    """Takes over an exported file. A header that is here and differs is kept as it is."""
+    """Takes over an exported file. A file that is here and differs is kept as it is."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -492,8 +412,8 @@ def import_progress(workspace: Workspace, path: Path) -> int:
     for name, text in record["files"].items():
         target = workspace.folder / name
         inside = os.path.normpath(target).startswith(os.path.normpath(workspace.folder) + os.sep)
-        if not isinstance(text, str) or not inside or not name.endswith(".h"):
-            raise CourseError(f"{path}: '{name}' is no header of a workspace", USAGE)
+        if not isinstance(text, str) or not inside or not name.endswith(ENDINGS):
+            raise CourseError(f"{path}: '{name}' is no file of a workspace", USAGE)
         if target.is_file() and target.read_text(encoding="utf-8") != text:
             terminal.warn(f"{name} is here already and differs: yours stays")
             continue

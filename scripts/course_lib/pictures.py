@@ -145,7 +145,7 @@ def roofline(reports: list[dict]) -> dict:
     points, left, limits = [], {"unknown": 0, "no limit": 0}, {}
     for report in reports:
         of_step = []
-        for t, table in enumerate(report["tables"]):
+        for t, table in enumerate(results.headline_first(report)):
             for row in table["rows"]:
                 if row["peer"] or not row["ms"] or row["status"] != "ok":
                     continue
@@ -168,7 +168,7 @@ def roofline(reports: list[dict]) -> dict:
                     limits.setdefault(key, []).append(report["limits"][key])
     shown = []
     for of_step in points:
-        # The step's number stands at the version that its first table is remembered for.
+        # The step's number stands at the version that its headline is remembered for.
         first = [p for p in of_step if p["first"]] or of_step
         best = max(first, key=lambda p: (p["of_limit"], p["rate"]))
         shown += [{"step": p["step"], "program": p["program"], "name": p["name"],

@@ -95,9 +95,9 @@ def find(hardware: Hardware, wanted: str) -> Tool:
 
 
 def kernel_names(root: Path) -> list[str]:
-    """The kernels that the steps' headers define."""
+    """The kernels that the steps' versions and headers define."""
     names = set()
-    for file in root.glob("stage*/*/*.h"):
+    for file in [*root.glob("stage*/*/versions/*.hip"), *root.glob("stage*/*/**/*.h")]:
         text = file.read_text(encoding="utf-8")
         for start in re.finditer(r"__global__\s+void\s+", text):
             rest = text[start.end():]

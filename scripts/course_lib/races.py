@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import check, process
+from . import check, compiling, process
 from .backend import Hardware
 from .build import Build, build_root
 from .errors import CourseError
@@ -77,25 +77,25 @@ def suspects(runs: list[check.Run], mistakes: list[str]) -> list[check.Run]:
     return sorted(found, key=lambda run: run.elements)
 
 
-def find(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Build,
+def find(course: Course, files: dict[str, str], named: dict[str, str], cpu: Build,
          versions: list[str], run: check.Run) -> Race | None:
     """Does a failing run once more under ThreadSanitizer. None where that finds nothing."""
     say("  ThreadSanitizer looks for the lines of a race", "dim")
-    seen = run_again(course, headers, named, cpu, versions, run)
+    seen = run_again(course, files, named, cpu, versions, run)
     return parse(seen[0].message, seen[1]) if seen else None
 
 
-def run_again(course: Course, headers: dict[str, str], named: dict[str, str], cpu: Build,
+def run_again(course: Course, files: dict[str, str], named: dict[str, str], cpu: Build,
               versions: list[str], run: check.Run) -> tuple[check.Run, LinesOf] | None:
     """The run under ThreadSanitizer, and what parse() needs for it; None where it can't be had."""
     try:
         compiler = _compiler(course, cpu)
-        compiled = compiler.compile(headers, named, fast=False) if compiler else None
+        compiled = compiler.compile(files, named, fast=False) if compiler else None
     except CourseError:
         return None
     if compiled is None or compiled.program is None:
         return None
-    replace = compiled.places(course, named)
+    replace = compiled.places(named)
     wrong = [outcome.version for outcome in run.outcomes if outcome.status != "ok"]
     chosen = list(dict.fromkeys(wrong or versions))
     for under in ((), ("setarch", "--addr-no-randomize")):
@@ -107,24 +107,16 @@ def run_again(course: Course, headers: dict[str, str], named: dict[str, str], cp
     return again, _lines_of(compiled.program, replace)
 
 
-def _compiler(course: Course, cpu: Build) -> check.Compiler | None:
+def _compiler(course: Course, cpu: Build) -> compiling.Compiler | None:
     """For the step under ThreadSanitizer, with all that it links; None where that can't be had."""
     build = Build(cpu.root, build_root(cpu.root) / "cpu-tsan", "cpu-tsan", cpu.environment)
     if not build.is_configured():
         say("  what it needs is built once: this takes up to a minute", "dim")
         build.configure(Hardware())
-    compiler = check.Compiler(build, course, build_root(cpu.root) / "check" / f"{course.step.name}-tsan",
-                              seconds=COMPILE_TIMEOUT)
-    # A later step links what all earlier ones compile apart; most use little of it.
-    step = course.step
-    deps = process.output(["ninja", "-C", str(cpu.folder), "-t", "deps",
-                           f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/"
-                           f"{step.name}.hip.o"]) or ""
-    compiler.leave_out([library for library in compiler.libraries()
-                        if (name := re.fullmatch(r"lib(\w+)_instances\.a", library))
-                        and f"/{name[1]}.h\n" not in deps])
+    folder = build_root(cpu.root) / "check" / f"{course.step.name}-tsan"
+    compiler = compiling.of(build, course, folder, COMPILE_TIMEOUT)
     command = ["cmake", "--build", str(build.folder), "--parallel", str(process.cpu_count()),
-               "--target", *compiler.libraries()]
+               "--target", *compiler.needed(cpu)]
     code, text, _ = process.limited(command, LIBRARIES_TIMEOUT, build.environment, build.root)
     process.raise_if_disk_full(text, build.folder)
     return compiler if code == 0 else None
@@ -154,7 +146,7 @@ def parse(text: str, lines_of: LinesOf) -> Race | None:
         if not own:
             return None
         # The launcher's lambda, which calls the kernel, is the learner's too.
-        functions = [name for name, _ in own if "lambda" not in name]
+        functions = [name for name, _ in own if "lambda" not in name and not name.startswith("operator")]
         kernel = _plain(functions[-1]) if functions else ""
         what = (begin[1] or "").lower() + begin[2].lower()
         accesses.append(Access(what, own[0][1], names.get(begin[3], "")))

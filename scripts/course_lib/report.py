@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import bench_file, pictures, results
+from . import bench_file, diffs, pictures, results
 from .errors import FAILED, USAGE, CourseError
 
 FRAME = Path(__file__).with_name("report.html")
@@ -35,18 +35,22 @@ Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, a
 # ---- HTML --------------------------------------------------------------------------------------
 
 
-def page(runs: list[dict], draw: Draw, keep: Path | None = None) -> str:
-    """The whole page."""
+def page(runs: list[dict], draw: Draw, keep: Path | None = None,
+         ladders: dict[str, str] | None = None) -> str:
+    """The whole page. `ladders` are programs' versions line by line, by diffs.ladder(): each stands once,
+    with the first device that has results of it."""
     parts, names = [], []
+    left = dict(ladders or {})
     for number, run in enumerate(runs, 1):
         folder = keep / str(number) if keep and len(runs) > 1 else keep
         drawn = _draw(pictures.all_pictures(run["reports"]), draw, folder)
-        parts.append(_run(run, f"run{number}", drawn))
+        parts.append(_run(run, f"run{number}", drawn, left))
         names.append(run["environment"]["device"])
     title = "Results on " + " and ".join(dict.fromkeys(names))
     text = FRAME.read_text(encoding="utf-8")
     links = _links(runs)
-    for mark, value in (("title", escape(title)), ("links", links), ("runs", "\n".join(parts))):
+    for mark, value in (("title", escape(title)), ("links", links), ("runs", "\n".join(parts)),
+                        ("diff_style", diffs.STYLE if ladders else "")):
         text = text.replace("{{" + mark + "}}", value)
     return text
 
@@ -61,7 +65,7 @@ def _links(runs: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def _run(run: dict, key: str, drawn: list[dict]) -> str:
+def _run(run: dict, key: str, drawn: list[dict], ladders: dict[str, str]) -> str:
     reports = run["reports"]
     name = escape(run["environment"]["device"])
     lines = [f'<section aria-labelledby="{key}">', f'<h2 id="{key}">{name}</h2>', _environment(run)]
@@ -76,7 +80,7 @@ def _run(run: dict, key: str, drawn: list[dict]) -> str:
         lines += ["<h3>Roofline</h3>", _figures(roofline), _roofline_text(roofline[0]["data"])]
     for report in reports:
         own = [picture for picture in drawn if picture["program"] == report["program"]]
-        lines.append(_step(report, own, key))
+        lines.append(_step(report, own, key, ladders.pop(report["program"], "")))
     return "\n".join([*lines, "</section>"])
 
 
@@ -126,10 +130,10 @@ def _summary(reports: list[dict], key: str) -> str:
             del cells[4]  # the spread
         cells.append(_cell(outcome.verdict, "", "bad" if outcome.code else "words"))
         body.append(cells)
-    return _table("Of each step the version nearest to its limit, in its first table", "", header, body)
+    return _table("Of each step the version nearest to its limit, at its headline problem", "", header, body)
 
 
-def _step(report: dict, drawn: list[dict], key: str) -> str:
+def _step(report: dict, drawn: list[dict], key: str, ladder: str) -> str:
     anchor = f"{key}-{report['program']}"
     lines = [f'<section aria-labelledby="{escape(anchor)}">',
              f'<h3 id="{escape(anchor)}">{report["step"]} {escape(report["program"])}</h3>',
@@ -147,12 +151,15 @@ def _step(report: dict, drawn: list[dict], key: str) -> str:
                 for fact in report["facts"]]
         lines.append(_table(f"Measured by {report['program']}", "",
                             [("measured", "text"), ("value", "number")], body))
+    if ladder:
+        lines += ["<h4>What each version changes</h4>", ladder]
     return "\n".join([*lines, "</section>"])
 
 
 def _versions(table: dict) -> str:
     peers = list(dict.fromkeys(peer for row in table["rows"] for peer in row["of_peer"]))
-    header = [*COLUMNS, *((f"of {peer}", "number") for peer in peers), ("max error", "number"),
+    shares = [("of bound", "number")] if results.has_of_bound(table["rows"]) else []
+    header = [*COLUMNS, *((f"of {peer}", "number") for peer in peers), ("max error", "number"), *shares,
               ("verdict", "text")]
     body = []
     for row in table["rows"]:
@@ -164,6 +171,7 @@ def _versions(table: dict) -> str:
         cells += [_cell(results.format_share(row["of_peer"].get(peer)), row["of_peer"].get(peer))
                   for peer in peers]
         cells += [_error(row),
+                  *(_cell(results.format_of_bound(row), row.get("of_bound")) for _ in shares),
                   _cell(verdict, "", "bad" if row["status"] == "FAIL" else "words")]
         body.append(cells)
     return _table(table["problem"], table["sampled"], header, body)
@@ -240,7 +248,8 @@ def _figure(picture: dict) -> str:
 # ---- The command -------------------------------------------------------------------------------
 
 
-def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None) -> Path:
+def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None,
+          ladders: dict[str, str] | None = None) -> Path:
     """Reads results and writes the page; its name never holds half of it. The pictures are kept in
     `keep`, those of a second device under its number."""
     try:
@@ -249,7 +258,7 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None) ->
         raise CourseError(str(error), USAGE) from None
     if not runs:
         raise CourseError("no results to show: `scripts/course run --json-dir DIR` makes them", USAGE)
-    text = page(runs, draw, keep)
+    text = page(runs, draw, keep, ladders)
     temporary = out.with_name(out.name + ".new")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

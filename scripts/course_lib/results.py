@@ -24,16 +24,23 @@ ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, 
        "limit": str, "of_peer": dict, "max_error": FIGURE, "bound": FIGURE,
        "index": int, "compared": int, "note": str}
 FACT = {"name": str, "value": FIGURE, "unit": str}
+# Keys that came later: absent in older files.
+MORE_OF_REPORT = {"commit": str, "headline": str}  # headline: the problem that stands for the step
+MORE_OF_ROW = {"of_bound": FIGURE}  # the largest share of its bound that an element's error is
 
 
-def require(record: object, keys: dict, place: str) -> None:
-    """Raises ValueError where the record lacks one of the keys or holds another type there."""
+def require(record: object, keys: dict, place: str, optional: dict | None = None) -> None:
+    """Raises ValueError where the record lacks one of the keys or holds another type there; `optional`
+    keys may be absent."""
     if not isinstance(record, dict):
         raise ValueError(f"{place} is not an object")
-    for key, kind in keys.items():
+    for key in keys:
         if key not in record:
             raise ValueError(f"{place} has no '{key}'")
-        value = record[key]
+    for key, kind in {**keys, **(optional or {})}.items():
+        value = record.get(key)
+        if key not in record:
+            continue
         # bool is an int to Python, and must not pass as a number.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{place}: '{key}' cannot be {json.dumps(value)}")
@@ -41,7 +48,7 @@ def require(record: object, keys: dict, place: str) -> None:
 
 def validate(report: object) -> None:
     """Raises ValueError naming the first key that is missing or of the wrong type."""
-    require(report, REPORT, "the report")
+    require(report, REPORT, "the report", MORE_OF_REPORT)
     if report["schema"] != 1:
         raise ValueError(f"schema {report['schema']} is not known here, 1 is")
     require(report["device"], DEVICE, "device")
@@ -56,7 +63,7 @@ def validate(report: object) -> None:
 
 def validate_row(row: object, place: str) -> None:
     """The same for a row of a table."""
-    require(row, ROW, place)
+    require(row, ROW, place, MORE_OF_ROW)
     if row["status"] not in ("ok", "FAIL", "skipped"):
         raise ValueError(f"{place}: status '{row['status']}' is not ok, FAIL or skipped")
     if row["rate_unit"] not in ("B/s", "operations/s"):
@@ -162,6 +169,23 @@ def format_error(row: dict) -> str:
     return "0" if row["max_error"] == 0 else f"{row['max_error']:.1e}"
 
 
+def has_of_bound(rows: list[dict]) -> bool:
+    """Whether a table has the column: older results do not."""
+    return any("of_bound" in row for row in rows)
+
+
+def format_of_bound(row: dict) -> str:
+    """How much of its bound the error takes, where it takes most; as the programs word it."""
+    if row["status"] == "skipped" or row["compared"] == 0 or "of_bound" not in row:
+        return "-"
+    share = row["of_bound"]
+    if share is None:  # infinite: the bound is 0, or the result NaN
+        return "inf"
+    if row["max_error"] == 0 and share == 0:
+        return "0"
+    return format_share(share) if share < 100 else f"{share:.0e}"
+
+
 def device_line(report: dict) -> str:
     device = report["device"]
     is_cpu = device["backend"] == "cpu"
@@ -201,10 +225,16 @@ SUMMARY = [
 ]
 
 
+def headline_first(report: dict) -> list[dict]:
+    """The report's tables, that of its headline problem before the others."""
+    wanted = report.get("headline")
+    return sorted(report["tables"], key=lambda table: table["problem"] != wanted)
+
+
 def best_row(report: dict) -> dict | None:
-    """The correct version nearest to its limit in the first table that was timed; where there is no
-    limit, the fastest. None where nothing was timed."""
-    for table in report["tables"]:
+    """The correct version nearest to its limit in the headline's table, or else in the first that was
+    timed; where there is no limit, the fastest. None where nothing was timed."""
+    for table in headline_first(report):
         timed = [
             row
             for row in table["rows"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 
-from . import check
+from . import check, compiling
 from .backend import CUDA_FOLDERS, find_program
 from .exercises import Course
 
@@ -19,7 +19,7 @@ RACE = re.compile(r"Race reported between (\w+) access at (.*)\n.*? and (\w+) ac
 PLACE = re.compile(r"(\S+?:\d+)(?::|\b)")
 
 
-def find(course: Course, compiled: check.Compiled, named: dict[str, str], versions: list[str],
+def find(course: Course, compiled: compiling.Compiled, named: dict[str, str], versions: list[str],
          runs: list[check.Run]) -> list[str]:
     """A plain line for the first wrong access and for the first race, as far as there are any."""
     folders = tuple(f"{os.environ[v]}/bin" for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v))
@@ -33,7 +33,7 @@ def find(course: Course, compiled: check.Compiled, named: dict[str, str], versio
     words: list[str] = []
     for name in ("memcheck", "racecheck"):
         again = check.run_one(compiled.program, course, versions, run.shape, run.wave, run.order,
-                              compiled.places(course, named), under=(tool, "--tool", name),
+                              compiled.places(named), under=(tool, "--tool", name),
                               seconds=TIMEOUT)
         words += parse(again.output)
         if words:

@@ -11,6 +11,14 @@ from pathlib import Path
 from .errors import USAGE, CourseError
 
 
+PROGRAM_ENDINGS = (".cpp", ".hip")  # plain C++ where the kernels are in versions/
+
+
+# Trainings that take minutes on the CPU backend for each version, and the one that `course run` shows
+# there: none is faster there than it.
+LONG_TRAININGS = {"train_cnn": "graph", "train_shakespeare": "graph"}
+
+
 @dataclass(frozen=True)
 class Step:
     number: str  # "1.1": stage and place in it
@@ -27,8 +35,23 @@ class Step:
         return int(stage), int(place)
 
     @property
+    def has_versions(self) -> bool:
+        """Whether its kernels are files of their own in versions/, compiled once into a library
+        `step_<name>`; else they are headers that its program and its test include."""
+        return (self.folder / "versions").is_dir()
+
+    def versions(self) -> list[str]:
+        """The names of its version files, in the order of the contract's kVersions where that has
+        them; those that it leaves out come last."""
+        names = sorted(path.stem for path in (self.folder / "versions").glob("*.hip"))
+        contract = self.folder / f"{self.name}.h"
+        text = contract.read_text(encoding="utf-8") if contract.is_file() else ""
+        listed = re.findall(r'\{\s*"(\w+)"', text.partition("kVersions")[2])
+        return sorted(names, key=lambda name: listed.index(name) if name in listed else len(listed))
+
+    @property
     def has_test(self) -> bool:
-        return (self.folder / f"{self.name}_test.hip").is_file()
+        return any((self.folder / f"{self.name}_test{ending}").is_file() for ending in PROGRAM_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -46,7 +69,8 @@ def discover(root: Path) -> list[Step]:
     for folder in root.glob("stage*/*"):
         stage = re.fullmatch(r"stage(\d+)_\w+", folder.parent.name)
         step = re.fullmatch(r"(\d\d)_(\w+)", folder.name)
-        if stage and step and (folder / f"{step[2]}.hip").is_file():
+        if stage and step and any((folder / f"{step[2]}{ending}").is_file()
+                                  for ending in PROGRAM_ENDINGS):
             steps.append(Step(f"{int(stage[1])}.{int(step[1])}", step[2], folder))
     return sorted(steps, key=lambda step: step.order)
 

@@ -1,4 +1,4 @@
-"""`course watch`: checks again whenever a header in the workspace is saved.
+"""`course watch`: checks again whenever a file in the workspace is saved.
 
 Linux tells of changes through inotify. Where it can't (another system, a network or WSL mount that
 sends nothing, no watch left), the files' times and sizes are looked at twice a second; that is always
@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from .workspace import ENDINGS
+
 POLL = 0.5  # seconds between looks without inotify
 POLL_BESIDE = 2.0  # with it
 SETTLE = 0.15  # seconds of quiet after a change: editors write in several goes
@@ -22,7 +24,7 @@ _CLOSE_WRITE, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x80, 0x100, 0x200
 
 
 class Changes:
-    """Says when one of the headers below `folder` has changed."""
+    """Says when one of the learner's files below `folder` has changed."""
 
     def __init__(self, folder: Path, use_inotify: bool = True):
         self.folder = folder
@@ -39,7 +41,7 @@ class Changes:
             self._inotify = None
 
     def wait(self, keys: int | None, seconds: float | None = None) -> tuple[list[Path], str]:
-        """The headers that have changed, or the key that was pressed on the terminal `keys`; ([],
+        """The files that have changed, or the key that was pressed on the terminal `keys`; ([],
         "") where `seconds` have passed."""
         end = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -65,7 +67,7 @@ class Changes:
 
     def _look(self) -> dict[Path, tuple[int, int]]:
         seen = {}
-        for path in self.folder.rglob("*.h"):
+        for path in (path for path in self.folder.rglob("*") if path.suffix in ENDINGS):
             try:
                 state = path.stat()
             except OSError:

@@ -1,6 +1,6 @@
-"""The learner's own files: headers under workspace/, and what has been reached, in progress.json.
+"""The learner's own files under workspace/, and what has been reached, in progress.json.
 
-Nothing here is overwritten: a header that is begun anew is kept under a dated name, and a progress
+Nothing here is overwritten: a file that is begun anew is kept under a dated name, and a progress
 file that can't be read is moved aside.
 """
 
@@ -22,6 +22,7 @@ from .terminal import warn
 
 SCHEMA = 1
 NAME = "progress.json"
+ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of steps that have none
 
 
 def _now() -> str:
@@ -30,13 +31,14 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder `workspace`, laid out as the repository is."""
+    """The folder `workspace`, or another that is laid out as the repository is."""
 
     root: Path  # the repository
+    elsewhere: Path | None = None
 
     @property
     def folder(self) -> Path:
-        return Path(os.environ.get("COURSE_WORKSPACE") or self.root / "workspace")
+        return self.elsewhere or Path(os.environ.get("COURSE_WORKSPACE") or self.root / "workspace")
 
     def file(self, step: Step, name: str) -> Path:
         return self.folder / step.folder.parent.name / step.folder.name / name
@@ -44,14 +46,23 @@ class Workspace:
     def started(self, course: Course) -> bool:
         return any(self.file(course.step, name).is_file() for name in course.files)
 
-    def headers(self, course: Course) -> dict[str, str]:
-        """The learner's texts of a step's headers; the solution's where one is not there."""
+    def all_files(self) -> list[Path]:
+        """Every file of a learner, of all steps."""
+        return sorted(path for path in self.folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
+
+    def texts(self, course: Course) -> dict[str, str]:
+        """The learner's texts of a step's files; the solution's where one is not there."""
         texts = {}
         for name in course.files:
             path = self.file(course.step, name)
             texts[name] = (path.read_text(encoding="utf-8", errors="replace") if path.is_file()
                            else course.solution(name))
         return texts
+
+    def files(self, course: Course) -> dict[str, str]:
+        """texts(), but without what the learner does not have where each file is compiled alone."""
+        return {name: text for name, text in self.texts(course).items()
+                if not course.has_versions or self.file(course.step, name).is_file()}
 
     def start(self, course: Course, reset: bool) -> list[Path]:
         """Writes the skeletons; files that are there stay as they are, or are kept under a dated
@@ -132,11 +143,11 @@ class Progress:
         record.setdefault("started", _now())
         record["state"] = "in progress"
 
-    def passed(self, step: Step, headers: dict[str, str]) -> None:
+    def passed(self, step: Step, texts: dict[str, str]) -> None:
         record = self.of(step)
         record["state"] = "passed"
         record.setdefault("passed", _now())
-        record["files"] = {name: digest(text) for name, text in headers.items()}
+        record["files"] = {name: digest(text) for name, text in texts.items()}
 
     def measured(self, step: Step, device: str, figures: dict) -> None:
         devices = self.of(step).setdefault("devices", {})
@@ -151,7 +162,7 @@ class Progress:
         return hints[exercise]
 
     def is_passed_text(self, step: Step, name: str, text: str) -> bool:
-        """Whether this very text of the header has passed its check."""
+        """Whether this very text of the file has passed its check."""
         record = self.steps.get(step.number, {})
         return record.get("files", {}).get(name) == digest(text)
 

@@ -13,7 +13,7 @@ from conftest import ROOT
 numpy = pytest.importorskip("numpy")
 pytest.importorskip("safetensors", reason="pip install -r scripts/requirements.txt")
 
-from references.make_references import uniform  # noqa: E402
+from references.inputs import uniform  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 

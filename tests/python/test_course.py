@@ -260,6 +260,31 @@ def test_run_builds_only_what_it_runs(machine: Machine):
     assert build.endswith("--target vector_add")
 
 
+def test_a_long_training_shows_one_version_on_the_cpu_backend(machine: Machine):
+    (machine.root / "stage6_cnn" / "03_train_cnn").mkdir(parents=True)
+    (machine.root / "stage6_cnn" / "03_train_cnn" / "train_cnn.cpp").touch()
+    machine.fake("cmake", machine.CMAKE.replace("stage1_vector/axpy;", "stage1_vector/axpy stage6_cnn/train_cnn;"))
+    machine.fake("program", machine.PROGRAM.replace('naive       one', 'graph  steps\\nnaive  one'))
+    line = "this is graph alone; `scripts/course run 6.3 --all` runs every one"
+    for arguments, alone in ((("6.3",), True), (("6.3", "--all"), False), (("6.3", "--quick"), False),
+                             (("1.1",), False), (("6.3", "--backend", "cuda"), False)):
+        before = len(machine.calls())
+        done = machine.course("run", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        calls = [call for call in machine.calls()[before:] if call.startswith("program --json")]
+        assert len(calls) == 1 and calls[0].endswith("--version graph") == alone, calls
+        assert (line in done.stdout) == alone
+    machine.fake("program", machine.PROGRAM)  # a version that is called otherwise now: all are run
+    assert "alone" not in machine.course("run", "6.3").stdout
+
+
+def test_the_long_trainings_have_the_version_that_is_shown():
+    found = {step.name: step for step in steps.discover(ROOT)}
+    for name, version in steps.LONG_TRAININGS.items():
+        texts = [path.read_text(encoding="utf-8") for path in found[name].folder.glob("*.h")]
+        assert any(f'{{"{version}"' in text for text in texts), f"{name} has no version {version}"
+
+
 @pytest.mark.parametrize(("code", "verdict", "end"), [(1, "FAIL", 1), (3, "no device", 3),
                                                       (2, "FAIL (exit 2)", 1)])
 def test_one_program_that_fails_does_not_stop_the_others(machine: Machine, code, verdict, end):
@@ -404,6 +429,49 @@ def test_an_interrupted_set_up_is_taken_up_again(machine: Machine, tmp_path: Pat
     environment.require("requirements", ["numpy>=1.24"])
     assert environment.has("requirements", ["numpy>=1.24"])
     assert not environment.has("requirements", ["numpy>=2"])  # changed requirements count
+
+
+# ---- Bench and profile, as a whole -------------------------------------------------------------
+
+
+def with_a_gpu(machine: Machine) -> None:
+    machine.fake("nvidia-smi", 'echo "GPU 0: Example GPU (UUID: GPU-1)"')
+    machine.fake("nvcc", "")
+    # The program of these commands takes --json at any place.
+    machine.fake("program", 'case "$1" in --list) echo "naive  one thread per element"; exit 0 ;; esac\n'
+                 'while [ $# -gt 0 ]; do [ "$1" = --json ] && cp "$FAKES/report.json" "$2"; shift; done\n'
+                 "exit 0")
+
+
+@pytest.mark.parametrize("more", [(), ("--no-setup",)], ids=["set up", "as it is"])
+def test_bench_sets_up_builds_and_measures(machine: Machine, more):
+    with_a_gpu(machine)
+    if not more:
+        machine.installed()
+    done = machine.course("bench", "1.1", "--peers", "none", "--rounds", "1", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "" and "vectorised" in done.stdout
+    calls = "\n".join(machine.calls())
+    assert "cmake --preset cuda" in calls and "--target vector_add" in calls
+    assert ("apt-get" in calls) == (not more)
+    written = json.loads((machine.root / "build" / "cuda" / "bench" / "bench.json").read_text())
+    assert [report["program"] for report in written["reports"]] == ["vector_add"]
+
+
+@pytest.mark.parametrize("more", [(), ("--no-setup",)], ids=["set up", "as it is"])
+def test_profile_sets_up_builds_and_asks_the_profiler(machine: Machine, more):
+    with_a_gpu(machine)
+    machine.fake("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1")
+    done = machine.course("profile", "1.1", "--version", "naive", *more)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2, 3), done.stderr
+    calls = machine.calls()
+    assert any(call.startswith("cmake --build") for call in calls), done.stdout + done.stderr
+    assert any(call.startswith("ncu ") for call in calls), done.stdout + done.stderr
+
+
+def test_profile_without_a_profiler_is_one_line(machine: Machine):
+    done = machine.course("profile", "1.1", "--version", "naive")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
 
 
 # ---- Ctrl-C ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from course_lib import check, exercises, learn, steps, watch
+from course_lib import check, exercises, fingerprints, learn, steps, watch
 from course_lib.check import Outcome, Run
 from course_lib.errors import CourseError
 from course_lib.workspace import Progress, Workspace
@@ -202,27 +202,72 @@ def test_what_depends_on_the_order_of_threads_is_a_race():
     assert check.order_dependent([right, other_wave]) == []
 
 
-def test_a_failure_is_recognised_by_its_rows_and_places():
-    def runs(index: int, fault: str = "") -> list[Run]:
-        return [Run(shape, "32", "forward", (outcome("wrong", failed=1, index=index),), fault)
-                for shape in ("1", "256", "257")]
+def failing(index: int, fault: str = "", shapes: tuple[str, ...] = ("1", "256", "257")) -> list[Run]:
+    return [Run(shape, "32", "forward", (outcome("wrong", failed=1, index=index),), fault)
+            for shape in shapes]
 
-    known = {"a": check.fingerprint(runs(0)), "b": check.fingerprint(runs(5)),
-             "c": check.fingerprint(runs(0, "barrier"))}
-    assert check.recognise(runs(5), known) == ["b"]
-    assert check.recognise(runs(0, "barrier"), known) == ["c"]
-    assert check.recognise([Run("1", "32", "forward", (outcome(),))] * 3, known) == []
-    assert check.recognise(runs(0)[:2], known) == []  # another number of runs
-    assert check.likeness("", "") == 0
+
+def test_a_failure_is_recognised_by_its_rows_and_places():
+    known = {"a": fingerprints.of(failing(0)), "b": fingerprints.of(failing(5)),
+             "c": fingerprints.of(failing(0, "barrier"))}
+    assert fingerprints.recognise(failing(5), known) == ["b"]
+    assert fingerprints.recognise(failing(0, "barrier"), known) == ["c"]
+    right = [replace(run, outcomes=(outcome(),)) for run in failing(0)]
+    assert fingerprints.recognise(right, known) == []
+
+
+def test_fingerprints_survive_a_change_of_shapes():
+    known = {"a": fingerprints.of(failing(0)), "b": fingerprints.of(failing(5))}
+    others = ("256", "31", "257", "1", "4096")
+    assert fingerprints.recognise(failing(5, shapes=others), known) == ["b"]
+    # Two runs in common are too few, unless neither has more: one of them did not end.
+    assert fingerprints.recognise(failing(5, shapes=("1", "256", "31")), known) == []
+    assert fingerprints.likeness(fingerprints.of(failing(5)[:2]), known["b"]) is None
+    hung = fingerprints.of(failing(0, "timeout")[:1])
+    assert fingerprints.likeness(hung, dict(hung)) == 1
+    assert fingerprints.likeness({}, {}) is None
 
 
 def test_the_thread_that_is_seen_first_is_no_part_of_a_fingerprint():
-    def said(words: str) -> str:
-        return check.fingerprint([Run("1", "32", "forward", (), "outside", words)])
+    def said(words: str) -> dict[str, str]:
+        return fingerprints.of([Run("1", "32", "forward", (), "outside", words)])
 
     first = said("kernel sum: block (3,0,0), thread (255,0,0): reads 4 bytes past the end")
     assert first == said("kernel sum: block (1,0,0), thread (17,0,0): reads just past the end")
     assert first != said("kernel other: block (3,0,0), thread (255,0,0): reads just past the end")
+
+
+def test_fingerprints_are_kept_with_what_they_depend_on(course, tmp_path):
+    path = tmp_path / "signatures.json"
+    signatures = fingerprints.Signatures(path)
+    first, second = course.exercises
+    assert signatures.is_stale(course, first) and not signatures.is_stale(course, second)
+    found = {"one too few": fingerprints.of(failing(0)), "hangs": fingerprints.of(failing(0, "timeout")[:1])}
+    signatures.keep(course, first, found)
+    signatures.save()
+    signatures = fingerprints.Signatures(path)
+    assert signatures.known(course, first) == found and signatures.known(course, second) == {}
+    assert not signatures.is_stale(course, first)
+    changed(course, 'shapes = ["1", "256", "257"]', 'shapes = ["1", "4096"]')
+    again = exercises.load(course.step)
+    assert not signatures.is_stale(again, again.exercises[0])
+    for old, new, file in (('versions = ["naive"]', 'versions = ["other"]', "exercise.toml"),
+                           ('replace = "a"', 'replace = "0"', "exercise.toml"),
+                           ("return a + 1;", "return 1 + a + 1 - 1;", "sum.h")):
+        changed(course, old, new, file)
+        again = exercises.load(course.step)
+        assert signatures.is_stale(again, again.exercises[0]), file
+        signatures.keep(again, again.exercises[0], found)
+    signatures.forget_others(replace(course, exercises=(second,)))
+    assert signatures.known(course, first) == {}
+
+
+def test_every_mistake_of_the_course_has_a_fingerprint():
+    signatures = fingerprints.load(ROOT)
+    for course in learn.all_courses(ROOT):
+        for exercise in course.exercises:
+            known = signatures.known(course, exercise)
+            assert all(words for words in known.values()), (course.step.number, exercise.name)
 
 
 def test_the_first_wrong_element_has_an_owner(course):
@@ -290,7 +335,7 @@ def test_the_solution_is_shown_when_it_is_found_or_given_up(course, workspace, c
     said = capsys.readouterr().out
     assert "-  return 0;" in said and "+  return a + 1;" in said
     progress = Progress(workspace)
-    progress.passed(course.step, workspace.headers(course))
+    progress.passed(course.step, workspace.texts(course))
     progress.save()
     learn.solution(course, workspace, give_up=False)
 

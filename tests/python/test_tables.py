@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tables
 from conftest import ROOT
-from course_lib import results
+from course_lib import bench_file, results
 
 
 @pytest.fixture
@@ -169,3 +169,38 @@ def test_figures_read_as_the_programs_print_them():
     assert results.format_rate(4.2e9, "B/s") == "4.20 GB/s"
     assert [results.format_share(s) for s in (None, 0.0001, 0.042, 0.95, 1.02, 32.34)] == [
         "-", "<0.1%", "4.2%", "95%", "102%", "32.3x"]
+
+
+# ---- Keys that came later ----------------------------------------------------------------------
+
+
+def test_of_bound_is_a_column_where_results_have_it(report):
+    table = report["tables"][0]
+    assert "of bound" not in "\n".join(tables.version_table(table))
+    for row, share in zip(table["rows"], (None, 0.0, 0.125, None)):
+        row["of_bound"] = share
+    results.validate(report)
+    lines = tables.version_table(table)
+    assert "| max error | of bound | verdict |" in lines[2]
+    columns = [line.split(" | ")[-2] for line in lines[4:-1]]
+    assert columns == ["inf", "0", "12%", "-"], columns
+    assert "of bound" in bench_file.table_lines(table, 1000)[0]
+    table["rows"][1]["of_bound"] = "much"
+    with pytest.raises(ValueError, match="'of_bound' cannot be"):
+        results.validate(report)
+
+
+def test_the_headline_stands_for_the_step(report):
+    first = report["tables"][0]
+    other = {**first, "problem": "n=2^10 float32",
+             "rows": [{**row, "name": f"small {row['name']}"} for row in first["rows"]]}
+    report["tables"].append(other)
+    assert results.best_row(report)["name"] == "vectorised"
+    report.update(headline="n=2^10 float32", commit="0123abcd")
+    results.validate(report)
+    assert results.best_row(report)["name"] == "small vectorised"
+    report["headline"] = "of no table"
+    assert results.best_row(report)["name"] == "vectorised"
+    report["commit"] = 7
+    with pytest.raises(ValueError, match="'commit' cannot be 7"):
+        results.validate(report)

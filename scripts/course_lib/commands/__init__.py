@@ -1,0 +1,67 @@
+"""The commands of scripts/course, from the words on the command line to the exit code.
+
+A command is a module of this package, named as it is: HELP is its line in --help, arguments() declares
+what it takes beside --backend, and command() does it and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+
+from .. import backend, process, terminal
+from ..errors import INTERRUPTED, MISSING, OK, CourseError
+from ..terminal import say
+from .setting_up import ROOT
+
+# In the order of --help.
+COMMANDS = ("run", "test", "bench", "plot", "list", "start", "check", "watch", "hint", "solution",
+            "diff", "progress", "doctor", "report", "profile")
+
+
+def main(arguments: list[str], description: str) -> int:
+    """Runs one command. Whatever stops it becomes one line on stderr and an exit code."""
+    options = _parse(arguments, description)
+    # What scripts/data.py has fetched into the checkout is found from every folder.
+    if (ROOT / "data").is_dir():
+        os.environ.setdefault("COURSE_DATA", str(ROOT / "data"))
+    # A plain `kill` ends as tidily as Ctrl-C, and Ctrl-C does in the background of a script too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return options.command(options)
+    except CourseError as error:
+        if error.details:
+            say(error.details)
+        terminal.warn(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        say()
+        terminal.warn("interrupted; the same command takes up where this one stopped")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        if process.is_disk_full(error):
+            terminal.warn("the disk is full: free some space and run the same command again")
+            return MISSING
+        raise
+
+
+def _parse(arguments: list[str], description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "course", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = importlib.import_module(f".{name}", __package__)
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        sub.set_defaults(command=module.command)
+        sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
+                         help="default: what this machine really has")
+        module.arguments(sub)
+    return parser.parse_args(arguments)

@@ -1,0 +1,48 @@
+"""`course report`: one HTML page with all tables and pictures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .. import diffs, process, report, steps, terminal
+from ..build import build_root
+from ..errors import FAILED, OK, CourseError
+from ..terminal import say
+from .setting_up import ROOT, python_environment, requirements
+
+HELP = "one HTML page with all tables and pictures"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", type=Path,
+                        help="of `course bench`, of a program's --json, or a folder of such; "
+                             "default: what results/ holds")
+    parser.add_argument("--out", metavar="FILE.html", type=Path, help="default: build/report.html")
+    parser.add_argument("--pictures", metavar="DIR", type=Path,
+                        help="also keep the pictures there, as SVG and PNG")
+
+
+def command(options: argparse.Namespace) -> int:
+    """Writes the page. Its pictures are drawn by the Python of .venv, which has Matplotlib."""
+    folders = sorted(folder for folder in (ROOT / "results").glob("*") if folder.is_dir())
+    python = python_environment()
+    python.require("requirements", requirements())
+    out = options.out or build_root(ROOT) / "report.html"
+
+    def draw(jobs: Path, folder: Path) -> None:
+        progress = terminal.Progress("drawing")
+        log = build_root(ROOT) / "report.log"
+        formats = ["svg", "png"] if options.pictures else ["svg"]
+        code, _ = process.logged([str(python.python), str(report.DRAWING), str(jobs), str(folder),
+                                  *formats], log, progress.update)
+        progress.finish()
+        if code != 0:
+            raise CourseError(f"the pictures could not be drawn: see {log}", FAILED)
+
+    ladders = {step.name: diffs.ladder(step) for step in steps.discover(ROOT)}
+    report.write(options.files or folders, out, draw, options.pictures, ladders)
+    say(f"{min(str(out), os.path.relpath(out), key=len)}: {out.stat().st_size / 1e6:.1f} MB, "
+        "open it in a browser")
+    return OK

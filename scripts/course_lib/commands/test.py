@@ -1,0 +1,49 @@
+"""`course test`: builds steps and their tests and runs them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from .. import process, terminal
+from ..errors import FAILED, MISSING, OK, CourseError
+from ..terminal import say
+from .setting_up import ROOT, add_steps, chosen_steps, requirements, set_up
+
+HELP = "build everything and run the tests"
+arguments = add_steps
+
+
+def command(options: argparse.Namespace) -> int:
+    """Builds the chosen steps and their tests and runs them; without steps, all tests there are."""
+    chosen = chosen_steps(options.steps)
+    build, hardware, python = set_up(options.backend, options.no_setup)
+    without_python = None
+    try:
+        python.require("requirements", requirements())
+    except CourseError as error:
+        terminal.warn(f"{error}. The tests that need NumPy are skipped.")
+        without_python = error
+    build.configure(hardware, None if without_python else python.python)
+    targets = []
+    if options.steps:
+        targets = [step.name for step in chosen]
+        targets += [f"{step.name}_test" for step in chosen if step.has_test]
+    build.build(targets)
+
+    ctest = ["ctest", "--test-dir", str(build.folder), "--output-on-failure", "--no-tests=error"]
+    if options.steps:
+        names = "|".join(re.escape(step.name) for step in chosen)
+        ctest += ["-R", rf"^({names})(_test)?(\.|$)"]
+    codes = [process.stream(ctest, build.environment)]
+    if not options.steps and not without_python:
+        cache = build.folder.parent / "pytest"
+        pytest = [str(python.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+        say()
+        codes.append(process.stream([*pytest, str(ROOT / "tests" / "python")], cwd=ROOT))
+    if any(codes):
+        return FAILED
+    if without_python:
+        terminal.warn("what ran has passed; the tests that need Python's packages did not run")
+        return MISSING
+    return OK

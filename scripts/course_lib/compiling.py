@@ -1,0 +1,188 @@
+"""Compiles what a learner wrote into the step's own program.
+
+of() gives the compiler that fits the step's form: compiling_versions.py for steps whose kernels are
+files of their own in versions/, compiling_headers.py for those whose kernels are headers. Both take their
+commands from the step's build, which must be up to date, and put what they make elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import process
+from .build import Build
+from .errors import FAILED, CourseError
+from .exercises import Course
+
+TIMEOUT = 600.0  # seconds
+
+
+@dataclass(frozen=True)
+class Compiled:
+    program: Path | None  # None: it was refused
+    messages: str  # the compiler's, with the learner's paths
+    sources: dict[str, Path] = field(default_factory=dict)  # what each file was compiled as, by its name
+    refusal: str = ""  # why it was not linked, in a line: it does not define what the step calls
+
+    def places(self, named: dict[str, str]) -> dict[str, str]:
+        """What the learner knows each file as, by the path that it was compiled under."""
+        return {str(path): named[name] for name, path in self.sources.items() if name in named}
+
+
+def of(build: Build, course: Course, folder: Path, seconds: float = TIMEOUT) -> Compiler:
+    """The compiler for a step. `folder` holds what it makes, `seconds` is what one command may take."""
+    from .compiling_headers import HeaderCompiler
+    from .compiling_versions import VersionCompiler
+    kind = VersionCompiler if course.has_versions else HeaderCompiler
+    return kind(build, course, folder, seconds)
+
+
+class Compiler(ABC):
+    """Compiles a step's program with some of its files replaced."""
+
+    PRECOMPILED: tuple[str, ...]  # headers that the files include before anything of the step
+
+    def __init__(self, build: Build, course: Course, folder: Path, seconds: float):
+        self.build, self.course, self.folder, self._seconds = build, course, folder, seconds
+        # What is compiled once is kept here anyway, and ccache can shorten the paths that messages and
+        # debug information show, by which the learner's file is known.
+        self._environment = {**build.environment, "CCACHE_DISABLE": "1"}
+        self._children: list[subprocess.Popen] = []
+        self._stopped = False
+        step = course.step
+        answer = process.output(["ninja", "-C", str(build.folder), "-t", "commands",
+                                 f"{step.folder.parent.name}/{step.name}"])
+        self._commands = (answer or "").splitlines()
+        self._link = self._commands[-1] if self._commands else ""
+
+    @abstractmethod
+    def compile(self, files: dict[str, str], shown_as: dict[str, str], fast: bool,
+                behind: bool = False) -> Compiled:
+        """`files` are texts by file name, `shown_as` the paths that the learner knows them by. `fast`:
+        little optimization, for checks; else as the course builds it, for times. What was compiled
+        before is taken from the folder. `behind`: whatever else runs goes first."""
+
+    @abstractmethod
+    def needed(self, cpu: Build) -> list[str]:
+        """What must be built before compile() can link; drops libraries that the program, as `cpu` has
+        built it, does not use."""
+
+    def libraries(self) -> list[str]:
+        """The build's own libraries that the program links."""
+        return re.findall(r"(?<= )[^/\s]\S*\.a(?= |$)", self._link)
+
+    def stop(self) -> None:
+        """Ends a compile() in another thread, and lets none begin."""
+        self._stopped = True
+        for child in self._children:
+            process.end(child)
+
+    def command_of(self, source: Path) -> tuple[str, str]:
+        """The command that compiles a source in the build, and the object file that it makes."""
+        found = [line for line in self._commands
+                 if re.search(rf"-c \S*{re.escape(str(source))}'?( |$)", line)]
+        if not found:
+            raise self.not_built()
+        return found[-1], re.search(r" -o (\S+)", found[-1])[1]
+
+    def not_built(self) -> CourseError:
+        step = self.course.step
+        return CourseError(f"the build in {self.build.folder} has no {step.name}: run "
+                           f"`scripts/course run {step.number}` first", FAILED)
+
+    def newest(self, names: list[str]) -> int:
+        """When the youngest of the files, which must be built, was made; and the program, if it is there."""
+        made = [self.build.folder / name for name in names]
+        missing = next((path for path in made if not path.is_file()), None)
+        if missing:
+            raise CourseError(f"{missing} is not built: run `scripts/course run "
+                              f"{self.course.step.number}` first", FAILED)
+        made += [path for path in (self.build.program(self.course.step),) if path.is_file()]
+        return max((path.stat().st_mtime_ns for path in made), default=0)
+
+    def run(self, command: str, place: Path, behind: bool, rename: dict[str, str]) -> tuple[int | None, str]:
+        """One command in the build's folder: its exit code and what it said, in the learner's names."""
+        if self._stopped:
+            return None, ""
+        words = [*(["nice", "-n", "10"] if behind else []), "sh", "-c", f"exec 2>&1; {command}"]
+        code, text, _ = process.limited(words, self._seconds, self._environment, self.build.folder,
+                                        self._started)
+        process.raise_if_disk_full(text, place)
+        for made, path in rename.items():
+            text = text.replace(made, path)
+        if code is None and not self._stopped:
+            text += f"the compiler was not at its end after {self._seconds:.0f} s\n"
+        return code, text
+
+    def link(self, command: str, place: Path, behind: bool, fast: bool) -> tuple[int | None, str]:
+        """gold is twice as quick, where the compiler can use it."""
+        if fast and self.build.backend == "cpu" and shutil.which("ld.gold"):
+            quick = self.run(command.replace(" -o ", " -fuse-ld=gold -o ", 1), place, behind, {})
+            if quick[0] == 0:
+                return quick
+        return self.run(command, place, behind, {})
+
+    def adapted(self, command: str, object_file: str, made: str, fast: bool) -> str:
+        """The build's command for a learner's text, into another file."""
+        command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
+        # An emptied region leaves names that nothing uses: that is no news to whoever must fill it.
+        command = re.sub(r" -Wextra\b", " -Wextra -Wno-unused-variable -Wno-unused-parameter"
+                         " -Wno-unused-but-set-variable", command) if " -x cu" not in command else command
+        command = command.replace(" -x cu ", " -x cu -lineinfo ", 1)  # for compute-sanitizer; costs no time
+        if fast:
+            command = re.sub(r" -O[0-9s]\b", " -O0", command)
+        if self.build.backend == "cpu":
+            common = self._precompiled(command, object_file, fast)
+            command = command.replace(" -c ", f" {common} -c ", 1)
+        return command.replace(f" -o {object_file}", f" -o {made}", 1)
+
+    def _started(self, child: subprocess.Popen) -> None:
+        self._children.append(child)
+        if self._stopped:
+            process.end(child)
+
+    def _precompiled(self, command: str, object_file: str, fast: bool) -> str:
+        """The words that bring in what every such file includes, precompiled by GCC: most of the time
+        at -O0. A compiler that can't use the file reads the header instead."""
+        folder = self.folder.parent / (Path(self.PRECOMPILED[0]).stem + ("" if fast else "-timed"))
+        header, made, log = folder / "common.h", folder / "common.h.gch", folder / "made_for.txt"
+        command = re.sub(r" -c .*", f" -x c++-header -c {quoted(header)} -o {quoted(folder / 'new')}",
+                         command.replace(f" -o {object_file}", "", 1).replace(" -x c++ ", " ", 1))
+        with _precompiling_lock(folder):
+            root = self.build.root / "common"
+            texts = [path.read_bytes() for path in sorted(root.rglob("*.h"))]
+            key = hashlib.sha256(repr([command, texts]).encode()).hexdigest()
+            if not log.is_file() or log.read_text(encoding="utf-8") != key:
+                folder.mkdir(parents=True, exist_ok=True)
+                made.unlink(missing_ok=True)
+                header.write_text("".join(f'#include "{name}"\n' for name in self.PRECOMPILED),
+                                  encoding="utf-8")
+                code, text, _ = process.limited(["sh", "-c", f"exec 2>&1; {command}"], self._seconds,
+                                                self._environment, self.build.folder)
+                process.raise_if_disk_full(text, folder)
+                if code == 0 and (folder / "new").is_file():
+                    os.replace(folder / "new", made)
+                log.write_text(key, encoding="utf-8")
+        return f"-include {quoted(header)}" if made.is_file() else ""
+
+
+_locks: dict[Path, threading.Lock] = {}
+_locks_lock = threading.Lock()
+
+
+def _precompiling_lock(folder: Path) -> threading.Lock:
+    with _locks_lock:
+        return _locks.setdefault(folder, threading.Lock())
+
+
+def quoted(path: Path) -> str:
+    return shlex.quote(str(path))
