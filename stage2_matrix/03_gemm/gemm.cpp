@@ -43,7 +43,7 @@ struct Problem {
   }
   Comparison compare() const {
     return sample.compare(d_c.data(), reference.c, [&](size_t i) {
-      return is_exact ? 0 : gemm::mean_zero_bound(product, reference, i);
+      return is_exact ? 0 : gemm::bound_of_mean_zero(product, reference, i);
     });
   }
 

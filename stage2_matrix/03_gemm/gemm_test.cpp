@@ -151,7 +151,7 @@ struct Problem {
   Comparison check(Launch&& launch) {
     return check(
         launch, [this](size_t i) { return reference.c[i]; },
-        [this](size_t i) { return exact ? 0 : gemm::mean_zero_bound(product, reference, i); });
+        [this](size_t i) { return exact ? 0 : gemm::bound_of_mean_zero(product, reference, i); });
   }
   template <class Launch, class Want, class Bound>
   Comparison check(Launch&& launch, Want want, Bound bound) {
@@ -451,7 +451,7 @@ TEST_CASE("a large product is right in rows chosen from all of it") {
   gemm::best(Layout::NN, kSize, kSize, kSize, 1, d_a.data(), kSize, d_b.data(), kSize, 0,
              d_c.data(), kSize);
   REQUIRE_OK(sample.compare(d_c.data(), reference.c, [&](size_t i) {
-    return gemm::mean_zero_bound(product, reference, i);
+    return gemm::bound_of_mean_zero(product, reference, i);
   }));
 }
 
@@ -653,7 +653,7 @@ TEST_CASE("the program's check refuses a wrong term or row at every shape that i
                                                             : b[k * p.ldb + col]);
         });
       };
-      const auto bound = [&](size_t i) { return gemm::mean_zero_bound(p, reference, i); };
+      const auto bound = [&](size_t i) { return gemm::bound_of_mean_zero(p, reference, i); };
       testing::require_refusals(reference.c, bound, p.N, term);
     }
   }

@@ -50,7 +50,7 @@ double bound(const Product& p, const Reference& reference, size_t i) {
       depth_of(p), alpha_of(p) * reference.absolute[i] + std::fabs(reference.before[i]));
 }
 
-double mean_zero_bound(const Product& p, const Reference& reference, size_t i) {
+double bound_of_mean_zero(const Product& p, const Reference& reference, size_t i) {
   const double alpha = alpha_of(p), before = reference.before[i];
   return rounding::mean_zero_bound(
       depth_of(p), alpha * alpha * reference.squares[i] + before * before, reference.c[i]);

@@ -28,6 +28,6 @@ double bound(const Product& p, const Reference& reference, size_t i);
 
 // The same where A and B are random with mean zero, as the program's are: the sums on the way stay
 // small, too, and 8 sqrt(K + 2) u sqrt(sum terms^2) + u |C| is enough (rounding::mean_zero_bound).
-double mean_zero_bound(const Product& p, const Reference& reference, size_t i);
+double bound_of_mean_zero(const Product& p, const Reference& reference, size_t i);
 
 }  // namespace gemm

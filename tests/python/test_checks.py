@@ -527,7 +527,7 @@ def elf(machine, sections=(), symbols=()):
     return head + body + headers
 
 
-def cuda_program(images, flags=0):
+def cuda_program(images, flags=0, symbols=("__device_stub__f",)):
     entries = b""
     for number, suffix, kernels in images:
         image = elf(190, [(f".text.{kernel}", b"code") for kernel in kernels])
@@ -535,7 +535,7 @@ def cuda_program(images, flags=0):
         entries += struct.pack("<HHIQ", 2, 0x101, 64, len(image))
         entries += struct.pack("<IIIIIIQQQ", 0, 0, 0, number, 0, 0, all_flags, 0, 0) + image
     fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
-    return elf(62, [(".nv_fatbin", fatbin)])
+    return elf(62, [(".nv_fatbin", fatbin)], symbols)
 
 
 def hip_program(images, machine=224):
@@ -578,7 +578,7 @@ def test_complete_programs_pass(tmp_path):
         (cuda_program([(75, "", ["f", "g"]), (90, "a", ["f"])]), ["sm_75", "sm_90a"], "e.g. g"),
         (cuda_program([(75, "", [])]), ["sm_75"], "no kernel for sm_75"),
         (cuda_program([(75, "", ["f"])], flags=0x8000), ["sm_75"], "-no-compress"),
-        (elf(62), ["sm_75"], "no section .nv_fatbin"),
+        (elf(62, symbols=["_Z17__device_stub__f"]), ["sm_75"], "no section .nv_fatbin"),
         (elf(62, symbols=["hipLaunchKernel"]), ["gfx90a"], "no section .hip_fatbin"),
         (hip_program([("gfx90a", ["f"])]), ["gfx90a", "gfx1030"], "gfx1030 lacks 1 of 1 kernels"),
         (hip_program([("gfx90a", ["f", "g"]), ("gfx1030", ["g"])]), ["gfx90a", "gfx1030"], "e.g. f"),
@@ -594,8 +594,16 @@ def test_missing_device_code_is_found(tmp_path, program, architectures, why):
     assert answer.stdout.startswith("FAIL stage1_vector/vector_add: ") and why in answer.stdout
 
 
-def test_a_program_that_launches_nothing_needs_no_device_code(tmp_path):
-    answer = device_code(tmp_path, elf(62, symbols=["hipMalloc"]), "gfx90a")
+@pytest.mark.parametrize(
+    "program, architecture",
+    [
+        (elf(62, symbols=["hipMalloc"]), "gfx90a"),
+        (elf(62, symbols=["cudaMalloc"]), "sm_75"),
+        (cuda_program([(75, "", [])], symbols=["cudaMalloc"]), "sm_75"),
+    ],
+)
+def test_a_program_that_launches_nothing_needs_no_device_code(tmp_path, program, architecture):
+    answer = device_code(tmp_path, program, architecture)
     assert answer.returncode == 0 and "launches no kernel" in answer.stdout
 
 
