@@ -86,6 +86,8 @@ inline std::string missing(Needs needs) {
       return "needs sm_80";
     case Needs::Sm90:
       return "needs sm_90";
+    case Needs::Bits16:
+      return "needs 16-bit numbers";
     default:
       return "needs CDNA";
   }

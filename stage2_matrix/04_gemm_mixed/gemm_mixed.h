@@ -58,6 +58,19 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
+// The two below take matrices whose rows all begin at multiples of 16 bytes (M, N, K <= 2^30); for
+// others they launch mma_sync. They throw std::runtime_error for T = float, on AMD and on the CPU.
+
+// versions/wgmma_sm90.hip: wgmma, fed by the TMA.
+template <class T>
+void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                  hipStream_t stream = nullptr);
+
+// versions/warp_specialized_sm90.hip: a warp group that copies and two that multiply.
+template <class T>
+void launch_warp_specialized(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream = nullptr);
+
 // nvcuda::wmma has bf16 and tf32 from sm_80 on. AMD's units and the software have no such limit.
 template <class T>
 inline constexpr Needs kNeedsOfWmma =
@@ -75,6 +88,10 @@ inline constexpr Needs kNeedsOfMmaSync =
     Needs::Sm80;
 #endif
 
+// B (K, N) has N along its rows. wgmma takes that of 16-bit numbers only.
+template <class T>
+inline constexpr Needs kNeedsOfWgmma = sizeof(T) == 2 ? Needs::Sm90 : Needs::Bits16;
+
 template <class T>
 using Launch = void (*)(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                         hipStream_t stream);
@@ -90,6 +107,10 @@ inline constexpr Version<Launch<T>> kVersions[] = {
      kNeedsOfWmma<T>},
     {"mma_sync", launch_mma_sync<T>, "mma.sync fed by ldmatrix and a pipeline of cp.async",
      kNeedsOfMmaSync},
+    {"wgmma", launch_wgmma<T>, "wgmma on tiles that the TMA copies to shared memory",
+     kNeedsOfWgmma<T>},
+    {"warp_specialized", launch_warp_specialized<T>,
+     "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/blas.h"
+#include "common/graph.h"
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/program.h"
@@ -115,6 +116,7 @@ FOR_EACH_TYPE("every version adds every product once, at any shape", "") {
   std::vector<Shape> shapes = awkward_shapes();
   shapes.insert(shapes.end(), {{255, 129, 65}, {700, 3, 17}, {3, 700, 17}, {5, 7, 700}});
   shapes.insert(shapes.end(), {{64, 64, 64}, {136, 72, 200}, {16, 264, 8}});  // aligned rows
+  shapes.insert(shapes.end(), {{1, 8, 8}, {127, 120, 56}, {129, 264, 72}});   // at a tile's edges
   shapes.insert(shapes.end(), {{0, 5, 3}, {5, 0, 3}, {0, 0, 3}, {5, 3, 0}, {0, 0, 0}});
   for (const Shape& shape : shapes) {
     CAPTURE(shape.M, shape.N, shape.K);
@@ -142,24 +144,25 @@ FOR_EACH_TYPE("no version needs more alignment than its elements", "") {
 }
 
 FOR_EACH_TYPE("infinities and NaN reach their rows and columns, and no others", "") {
-  const Shape shape{33, 40, 50};
-  const std::vector<float> floats_a = random_floats(shape.M * shape.K, 0);
-  const std::vector<float> floats_b = random_floats(shape.K * shape.N, 1);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const float value : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
-    CAPTURE(value);
-    std::vector<float> a = floats_a, b = floats_b;
-    a[20 * shape.K + 49] = value;  // row 20, the last k
-    b[7 * shape.N + 39] = value;   // column 39, the last
-    Problem<TestType> problem(shape, rounded<TestType>(a), rounded<TestType>(b));
-    for_each_version<TestType>([&](auto launch) {
-      const std::vector<float> got = problem.run(launch);
-      REQUIRE_OK(problem.compare(got, false));
-      for (size_t i = 0; i < got.size(); ++i) {
-        const bool touched = i / shape.N == 20 || i % shape.N == 39;
-        REQUIRE(std::isfinite(got[i]) == !touched);
-      }
-    });
+  for (const Shape& shape : {Shape{33, 40, 50}, Shape{33, 40, 56}}) {
+    const std::vector<float> floats_a = random_floats(shape.M * shape.K, 0);
+    const std::vector<float> floats_b = random_floats(shape.K * shape.N, 1);
+    for (const float value : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      CAPTURE(shape.K, value);
+      std::vector<float> a = floats_a, b = floats_b;
+      a[20 * shape.K + shape.K - 1] = value;  // row 20, the last k
+      b[7 * shape.N + 39] = value;            // column 39, the last
+      Problem<TestType> problem(shape, rounded<TestType>(a), rounded<TestType>(b));
+      for_each_version<TestType>([&](auto launch) {
+        const std::vector<float> got = problem.run(launch);
+        REQUIRE_OK(problem.compare(got, false));
+        for (size_t i = 0; i < got.size(); ++i) {
+          const bool touched = i / shape.N == 20 || i % shape.N == 39;
+          REQUIRE(std::isfinite(got[i]) == !touched);
+        }
+      });
+    }
   }
 }
 
@@ -229,6 +232,48 @@ FOR_EACH_TYPE("every version and the vendor's library agree with NumPy", "[numpy
     };
     REQUIRE_OK(problem.check(library, false));
   }
+}
+
+// ---- wgmma, warp_specialized: the TMA, rings and phases ----------------------------------------
+
+TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many stages per tile", "",
+                   gpu::half, gpu::bfloat16) {
+  if (!missing(Needs::Sm90).empty()) return;
+  // More tiles of 128 x 256 than multiprocessors; K in 1, 2, 9 and 17 stages of 64, mostly not
+  // whole ones; the last of each three needs a path without the TMA.
+  for (const Shape& shape : {Shape{1544, 3080, 72}, Shape{2056, 4104, 520}, Shape{1500, 3001, 40},
+                             Shape{128, 256, 64}, Shape{300, 1000, 1032}, Shape{300, 1000, 1033}}) {
+    CAPTURE(shape.M, shape.N, shape.K);
+    auto problem = integer_problem<TestType>(shape);
+    for (const auto launch :
+         {gemm_mixed::launch_wgmma<TestType>, gemm_mixed::launch_warp_specialized<TestType>})
+      REQUIRE_OK(problem.check(launch, true));
+  }
+}
+
+TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::half, gpu::bfloat16) {
+  if (!missing(Needs::Sm90).empty()) return;
+  auto problem = integer_problem<TestType>({136, 264, 200});
+  for (const auto launch :
+       {gemm_mixed::launch_wgmma<TestType>, gemm_mixed::launch_warp_specialized<TestType>}) {
+    gpu::Stream stream;
+    const gpu::Graph graph(stream, [&] {
+      launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
+             problem.shape.N, problem.shape.K, stream);
+    });
+    gpu::poison(problem.d_c.data(), problem.d_c.size() * sizeof(float));
+    HIP_CHECK(hipDeviceSynchronize());
+    graph.launch(stream);
+    stream.wait();
+    REQUIRE_OK(problem.compare(problem.d_c.to_host(), true));
+  }
+}
+
+TEST_CASE("the versions of sm_90 refuse tf32") {
+  const float* none = nullptr;
+  for (const auto launch :
+       {gemm_mixed::launch_wgmma<float>, gemm_mixed::launch_warp_specialized<float>})
+    REQUIRE_THROWS_AS(launch(nullptr, none, none, 8, 8, 8, nullptr), std::runtime_error);
 }
 
 // ---- mma_sync: its tiles and its shared memory ------------------------------------------------

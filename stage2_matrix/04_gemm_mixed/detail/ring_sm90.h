@@ -1,0 +1,90 @@
+// The ring of stages between warp_specialized's producer and its consumers.
+#pragma once
+
+#include "stage2_matrix/04_gemm_mixed/detail/store_sm90.h"
+
+#if defined(GPU_BACKEND_CUDA)
+
+namespace gemm_mixed {
+
+// A block's tile of C, the depth of a stage, the stages of the ring, and the warp groups that
+// multiply: each owns 64 rows of the tile.
+struct SpecializedTile {
+  static constexpr int kRows = 128, kColumns = 256, kDepth = 64, kSteps = kDepth / 16;
+  static constexpr int kStages = 4, kConsumers = kRows / 64;
+  static constexpr int kThreads = kWarpGroup * (1 + kConsumers);
+  // Of a thread. A launch gives each of the three groups 168, a third of all; sums alone are 128.
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * 168);
+};
+
+template <class T>
+struct SpecializedStage {
+  T a[SpecializedTile::kRows * SpecializedTile::kDepth];              // one box
+  T b[SpecializedTile::kColumns / 64][SpecializedTile::kDepth * 64];  // boxes of 64 columns
+};
+
+// A block's shared memory, 225 KiB. Each stage has two barriers:
+//
+//   full    completes when the bytes of both tiles have arrived; the consumers wait for it
+//   empty   completes when every consumer has multiplied the tiles; the producer waits for it
+template <class T>
+struct SpecializedShared {
+  SpecializedStage<T> stages[SpecializedTile::kStages];
+  StoreBuffer stores[SpecializedTile::kConsumers];
+  PhaseBarrier full[SpecializedTile::kStages], empty[SpecializedTile::kStages];
+
+  // One thread calls this before all use, then the block's __syncthreads().
+  __device__ void init() {
+    for (int stage = 0; stage < SpecializedTile::kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(SpecializedTile::kConsumers);
+    }
+    publish_barriers();
+  }
+};
+
+// Where a warp group is in the ring: a stage, and the parity of the phase of its barriers, which
+// changes with each round.
+struct RingPlace {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ void next() {
+    if (++stage < SpecializedTile::kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+// The producer's part for one step along K: waits until the stage is empty and begins to fill it.
+// One thread calls this.
+template <class T>
+__device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
+                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
+                                  int column, int k) {
+  SpecializedStage<T>& stage = shared.stages[place.stage];
+  PhaseBarrier& full = shared.full[place.stage];
+  shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
+  full.expect(sizeof stage);
+  load_box(stage.a, map_a, row, k, full);
+  GPU_UNROLL
+  for (int i = 0; i < SpecializedTile::kColumns / 64; ++i)
+    load_box(stage.b[i], map_b, k, column + i * 64, full);
+}
+
+// A consumer's part: begins to multiply its 64 rows of a complete stage; `add`: to the sums.
+template <class T>
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], const SpecializedStage<T>& stage,
+                                               int consumer, bool add) {
+  begin_wgmma();
+  GPU_UNROLL
+  for (int step = 0; step < SpecializedTile::kSteps; ++step)
+    multiply_64x256<T>(sums, describe_a(stage.a + consumer * 64 * SpecializedTile::kDepth, step),
+                       describe_b(stage.b, sizeof stage.b[0], step), add || step > 0);
+  end_wgmma();
+}
+
+}  // namespace gemm_mixed
+
+#endif

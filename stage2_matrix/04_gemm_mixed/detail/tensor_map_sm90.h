@@ -1,0 +1,78 @@
+// Tensor maps: what the TMA must know of a matrix. Made on the host, passed to the kernel as a
+// __grid_constant__ parameter.
+#pragma once
+
+#include "common/gpu_runtime.h"
+
+#if defined(GPU_BACKEND_CUDA)
+
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "common/half.h"
+#include "stage2_matrix/04_gemm_mixed/detail/chunk.h"
+
+namespace gemm_mixed {
+
+// Whether the TMA can copy all three matrices of C = A B, none of which is empty: they and their
+// rows begin at multiples of 16 bytes, and the coordinates of a box are ints.
+template <class T>
+bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_t K) {
+  constexpr size_t kLargest = size_t{1} << 30;
+  return std::min({M, N, K}) > 0 && std::max({M, N, K}) <= kLargest &&
+         chunks_are_aligned(c, N * sizeof(float)) && chunks_are_aligned(a, K * sizeof(T)) &&
+         chunks_are_aligned(b, N * sizeof(T));
+}
+
+template <class T>
+inline constexpr CUtensorMapDataType kTensorType = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+template <>
+inline constexpr CUtensorMapDataType kTensorType<gpu::half> = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+template <>
+inline constexpr CUtensorMapDataType kTensorType<gpu::bfloat16> = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+
+// The driver's function that makes maps. It is asked for by name, so that no program must link the
+// driver's library. Throws std::runtime_error where the driver has none.
+inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  HIP_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                             cudaEnableDefault, &found));
+#else
+  HIP_CHECK(
+      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
+#endif
+  if (found != cudaDriverEntryPointSuccess || function == nullptr)
+    throw std::runtime_error("this driver has no cuTensorMapEncodeTiled: CUDA 12 has");
+  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+}
+
+// The map of matrix (rows, columns), row-major, for boxes of box_rows rows of 128 bytes, swizzled
+// as detail/wgmma_sm90.h draws it. Neither dimension is 0; box_rows is at most 256. Throws
+// std::runtime_error where the driver refuses the matrix.
+template <class T>
+CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows) {
+  static const auto encode = tensor_map_encoder();
+  // From the innermost dimension outwards, as all of the TMA's arguments.
+  const cuuint64_t sizes[] = {columns, rows};
+  const cuuint64_t row_bytes[] = {columns * sizeof(T)};
+  const cuuint32_t box[] = {128 / sizeof(T), box_rows};
+  const cuuint32_t every_element[] = {1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, kTensorType<T>, 2, const_cast<T*>(matrix), sizes, row_bytes, box, every_element,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(result));
+  return map;
+}
+
+}  // namespace gemm_mixed
+
+#endif

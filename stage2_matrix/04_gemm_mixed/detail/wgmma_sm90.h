@@ -1,0 +1,121 @@
+// wgmma, the instruction of sm_90's matrix units: four warps multiply two tiles that lie in shared
+// memory and add the product to sums in their registers. It runs while the warps go on.
+//
+//   C (64, n) += A (64, 16) · B (16, n)      n = 128 or 256, A and B fp16 or bf16, C float
+//
+// A tile in shared memory is as the TMA puts it there: rows of 128 bytes, in which the 16-byte
+// chunk j of row r stands at place j ^ r % 8. Eight rows, 1024 bytes, are the unit of that pattern.
+//
+// clang-format off
+//   A, 64 elements along K in a row:     B, 64 columns of C in a row. Where a tile is wider,
+//                                        the next 64 columns are the next box:
+//         k 0 .. 15  16 .. 31 ...              column 0 .. 63        column 64 .. 127
+//   row 0   [step 0] [step 1]            k  0  [            ]        [             ]
+//   row 1   [step 0] [step 1]            ..    [   step 0   ]        [   step 0    ]
+//   ...                                  k 16  [            ]        [             ]
+//                                        ..    [   step 1   ]        [   step 1    ]
+// clang-format on
+//
+// The next step is 32 bytes further in A, and 16 rows further, 2048 bytes, in B. The hardware
+// applies the swizzle to the address that results. PTX ISA, section "Asynchronous warpgroup level
+// matrix instructions". Only 16-bit numbers may lie like this B: tf32 and fp8 want K along the rows
+// of both tiles.
+#pragma once
+
+#include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
+
+#if defined(GPU_BACKEND_CUDA)
+
+namespace gemm_mixed {
+
+inline constexpr int kBoxRowBytes = 128;
+template <class T>
+inline constexpr int kBoxColumns = kBoxRowBytes / static_cast<int>(sizeof(T));
+
+// A tile that wgmma reads, as 64 bits: bits 0 to 13 the address, 16 to 29 the distance from one box
+// of 64 columns to the next, 32 to 45 that from eight rows to the next eight, all in units of 16
+// bytes; bits 62 and 63 the swizzle, 1: of 128 bytes.
+using Descriptor = std::uint64_t;
+
+__device__ inline Descriptor describe(const void* tile, unsigned box_bytes) {
+  constexpr Descriptor kEightRows = 8 * kBoxRowBytes / 16, kSwizzle128 = 1;
+  const Descriptor address = (shared_address(tile) & 0x3FFFFu) / 16;
+  return address | Descriptor{box_bytes / 16} << 16 | kEightRows << 32 | kSwizzle128 << 62;
+}
+// Step `step` along K of 64 rows of A. A is one box wide, so the distance of boxes is not used.
+__device__ inline Descriptor describe_a(const void* rows, int step) {
+  return describe(rows, 16) + static_cast<Descriptor>(step * 2);
+}
+// Step `step` along K of B, whose boxes of 64 columns have box_bytes each.
+__device__ inline Descriptor describe_b(const void* boxes, unsigned box_bytes, int step) {
+  return describe(boxes, box_bytes) + static_cast<Descriptor>(step * 16 * kBoxRowBytes / 16);
+}
+
+// Before a thread's first wgmma, and after it has touched the sums otherwise.
+__device__ inline void begin_wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// What was issued since the last end_wgmma() is a group.
+__device__ inline void end_wgmma() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits for all groups but the last kLate. The sums may be read if kLate is 0.
+template <int kLate>
+__device__ inline void wait_for_wgmma() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLate) : "memory");
+}
+
+// The instruction's text and operands, since it names each of its 64 or 128 registers.
+#define WGMMA_TEN(t)                                                                               \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
+  "9, "
+#define WGMMA_60 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) WGMMA_TEN(3) WGMMA_TEN(4) WGMMA_TEN(5)
+#define WGMMA_64 WGMMA_60 "%60, %61, %62, %63"
+#define WGMMA_128                                                            \
+  WGMMA_60 WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) WGMMA_TEN(9) WGMMA_TEN(10) \
+      WGMMA_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define WGMMA_16(i) WGMMA_4(i), WGMMA_4(i + 4), WGMMA_4(i + 8), WGMMA_4(i + 12)
+#define WGMMA_SUMS_64(i) WGMMA_16(i), WGMMA_16(i + 16), WGMMA_16(i + 32), WGMMA_16(i + 48)
+#define WGMMA_SUMS_128(i) WGMMA_SUMS_64(i), WGMMA_SUMS_64(i + 64)
+
+// Behind the sums: the descriptors of A and B; a predicate, whether to add to the sums; factors of
+// 1 of A and B; 0: A has K along its rows; 1: B has the columns of C along its rows.
+#define WGMMA(shape, type, registers, sums_of, a_operand, b_operand, add_operand)         \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_operand                            \
+               ", 0;\n"                                                                   \
+               "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers \
+               "}, " a_operand ", " b_operand ", p, 1, 1, 0, 1;\n}"                       \
+               : sums_of(0)                                                               \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+
+// sums = a b, or sums += a b where `add`. All threads of the warp group call it. Thread t holds
+// sums[4 j + i], i = 0, 1: row t/32*16 + t%32/4, column 8 j + t%4*2 + i; i = 2, 3: 8 rows further.
+template <class T>
+__device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a, Descriptor b,
+                                                bool add) {
+  if constexpr (std::is_same_v<T, gpu::half>)
+    WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", "%65", "%66");
+  else
+    WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", "%65", "%66");
+}
+template <class T>
+__device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
+                                                bool add) {
+  if constexpr (std::is_same_v<T, gpu::half>)
+    WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", "%129", "%130");
+  else
+    WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", "%129", "%130");
+}
+
+#undef WGMMA
+#undef WGMMA_SUMS_128
+#undef WGMMA_SUMS_64
+#undef WGMMA_16
+#undef WGMMA_4
+#undef WGMMA_128
+#undef WGMMA_64
+#undef WGMMA_60
+#undef WGMMA_TEN
+
+}  // namespace gemm_mixed
+
+#endif
