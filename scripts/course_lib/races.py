@@ -36,7 +36,7 @@ LinesOf = Callable[[list[str]], list[tuple[str, str]]]
 @dataclass(frozen=True)
 class Access:
     what: str  # "read", "write", "atomic write"
-    place: str  # "workspace/stage1_vector/03_dot/dot.h:41"
+    place: str  # "workspace/stage1_vector/03_dot/versions/shared_tree.hip:41"
     thread: str  # "thread (3,0,0)" of its block, or "" where that is not known
 
 
