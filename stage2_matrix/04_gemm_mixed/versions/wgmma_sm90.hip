@@ -24,9 +24,8 @@ struct WgmmaTiles {
 // Fixes : mma_sync's warps spend most instructions on copies, addresses and fragments.
 // Idea  : one thread has the TMA copy whole tiles; wgmma reads them where they are.
 // Thread: a block is one warp group and owns 128 x 128 of C; thread 0 starts the copies.
-// Costs : a block waits for each of its copies. Three blocks share a multiprocessor: while one
-// waits
-//         the others multiply. 65 KiB of shared memory, and 1/64 of an element read per product.
+// Costs : a block waits for each of its copies; meanwhile the two other blocks of its
+//         multiprocessor multiply. 65 KiB of shared memory; 1/64 of an element read per product.
 template <class T>
 static __global__ void GPU_LAUNCH_BOUNDS(kWarpGroup, 3)
     gemm_wgmma(float* c, const __grid_constant__ CUtensorMap map_a,
