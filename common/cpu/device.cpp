@@ -126,8 +126,6 @@ int count_devices() {
   return text[0] - '0';
 }
 
-thread_local int current = 0;
-
 // The peers of each device, one way: bit b of peers[a] lets kernels of a use b's memory.
 std::atomic<DeviceSet> peers[kMaxDevices];
 
@@ -147,13 +145,14 @@ hipError_t check_device(int device_number) {
 // The same for calls that name another device than the current one.
 hipError_t check_peer(int device_number) {
   if (const hipError_t error = check_device(device_number); error != hipSuccess) return error;
-  return set_error(device_number != current ? hipSuccess : hipErrorInvalidDevice);
+  return set_error(device_number != current_device() ? hipSuccess : hipErrorInvalidDevice);
 }
 
 }  // namespace
 
 int lanes_per_wave = 0;
 int device_count = 1;
+__thread int current_device_number = 0;
 
 const Device& device() {
   static const Device* const instance = [] {
@@ -165,15 +164,10 @@ const Device& device() {
   return *instance;
 }
 
-int current_device() { return current; }
-
 bool exists(int device_number) {
   static_cast<void>(device());
   return device_number >= 0 && device_number < device_count;
 }
-
-OnDevice::OnDevice(int device) : before_(current) { current = device; }
-OnDevice::~OnDevice() { current = before_; }
 
 DeviceSet reachable_from(int device) { return 1u << device | peers[device]; }
 
@@ -237,7 +231,7 @@ hipError_t hipGetDevice(int* device) {
 // A lost device can be made the current one, to reset it, but the call says that it is lost.
 hipError_t hipSetDevice(int device) {
   if (!cpu::exists(device)) return set_error(hipErrorInvalidDevice);
-  cpu::current = device;
+  cpu::current_device_number = device;
   return cpu::device_state();
 }
 
@@ -347,9 +341,9 @@ hipError_t hipDeviceReset() {
   cpu::destroy_all_handles();
   cpu::free_all_memory();
   cpu::forget_errors();
-  const cpu::DeviceSet self = 1u << cpu::current;
+  const cpu::DeviceSet self = 1u << cpu::current_device();
   for (std::atomic<cpu::DeviceSet>& set : cpu::peers) set &= ~self;
-  cpu::peers[cpu::current] = 0;
+  cpu::peers[cpu::current_device()] = 0;
   return hipSuccess;
 }
 
@@ -386,14 +380,14 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (const hipError_t error = cpu::check_peer(peer); error != hipSuccess) return error;
   if (flags != 0) return set_error(hipErrorInvalidValue);
   const cpu::DeviceSet bit = 1u << peer;
-  const bool already = (cpu::peers[cpu::current].fetch_or(bit) & bit) != 0;
+  const bool already = (cpu::peers[cpu::current_device()].fetch_or(bit) & bit) != 0;
   return set_error(already ? hipErrorPeerAccessAlreadyEnabled : hipSuccess);
 }
 
 hipError_t hipDeviceDisablePeerAccess(int peer) {
   if (const hipError_t error = cpu::check_peer(peer); error != hipSuccess) return error;
   const cpu::DeviceSet bit = 1u << peer;
-  const bool enabled = (cpu::peers[cpu::current].fetch_and(~bit) & bit) != 0;
+  const bool enabled = (cpu::peers[cpu::current_device()].fetch_and(~bit) & bit) != 0;
   return set_error(enabled ? hipSuccess : hipErrorPeerAccessNotEnabled);
 }
 

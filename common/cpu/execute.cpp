@@ -35,8 +35,6 @@ std::string text_of(const dim3& extent) {
 struct Grid {
   Grid(const Launch& what, const void* kernel_body) : launch(what), body(kernel_body) {}
 
-  const int device = current_device();  // what the host threads work for, whoever they belong to
-
   const Launch& launch;
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
@@ -45,6 +43,7 @@ struct Grid {
   GridBarrier* barrier = nullptr;  // of a cooperative launch
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
+  const int device = current_device();  // what the host threads work for, whoever they belong to
 
   uint3 block(size_t i) const {
     if (order().kind == Order::reverse) i = blocks - 1 - i;
@@ -181,6 +180,24 @@ hipError_t refusal(const Launch& launch, std::string* why) {
   return hipSuccess;
 }
 
+hipError_t stream_refusal(const Launch& launch, std::string* why) {
+  const int device = device_of(launch.stream);
+  if (device == current_device()) return hipSuccess;
+  *why = std::string("kernel ") + launch.kernel + ": the stream belongs to device " +
+         std::to_string(device) + ", the current device is " + std::to_string(current_device());
+  return hipErrorInvalidHandle;
+}
+
+// False, and the device is lost, if the kernel is given what it may not use.
+bool check_arguments(const Launch& launch, const void* body) {
+  std::string why;
+  if (are_reachable(body, launch.body_bytes, &why)) return true;
+  raise_fault(hipErrorIllegalAddress, std::string("kernel ") + launch.kernel + " on device " +
+                                          std::to_string(current_device()) +
+                                          " is given a pointer that is " + why);
+  return false;
+}
+
 }  // namespace
 
 bool check_launch(const Launch& launch, const void* const* pointers, int count) {
@@ -188,12 +205,7 @@ bool check_launch(const Launch& launch, const void* const* pointers, int count) 
   if (error == hipSuccess) error = check_stream(launch.stream);
   std::string why;
   if (error == hipSuccess) error = refusal(launch, &why);
-  if (const int device = device_of(launch.stream);
-      error == hipSuccess && device != current_device()) {
-    why = std::string("kernel ") + launch.kernel + ": the stream belongs to device " +
-          std::to_string(device) + ", the current device is " + std::to_string(current_device());
-    error = hipErrorInvalidHandle;
-  }
+  if (error == hipSuccess && device_count > 1) error = stream_refusal(launch, &why);
   for (int i = 0; i < count && error == hipSuccess; ++i) {
     const PointerKind kind = pointer_kind(pointers[i]);
     if (kind != PointerKind::host && kind != PointerKind::freed) continue;
@@ -208,11 +220,7 @@ bool check_launch(const Launch& launch, const void* const* pointers, int count) 
 
 void execute(const Launch& launch, const void* body) {
   if (device_lost()) return;  // as on a GPU, queued work is dropped
-  std::string why;
-  if (device_count > 1 && !are_reachable(body, launch.body_bytes, &why))
-    return raise_fault(hipErrorIllegalAddress,
-                       std::string("kernel ") + launch.kernel + " on device " +
-                           std::to_string(current_device()) + " is given a pointer that is " + why);
+  if (device_count > 1 && !check_arguments(launch, body)) return;
   watch_for_faults();
   start_watchdog();
   const DeviceSet reachable = reachable_from(current_device());

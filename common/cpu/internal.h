@@ -16,13 +16,14 @@ namespace cpu {
 inline constexpr int kMaxDevices = 8;
 extern int device_count;  // HIP_CPU_DEVICES; 1 until device() is called
 // This host thread's: the one that hipSetDevice chose, or for which it works at the moment.
-int current_device();
+extern __thread int current_device_number;
+inline int current_device() { return current_device_number; }
 bool exists(int device);
 // Makes a device the current one while it lives: for work on behalf of a stream or a launch.
 class OnDevice {
  public:
-  explicit OnDevice(int device);
-  ~OnDevice();
+  explicit OnDevice(int device) : before_(current_device_number) { current_device_number = device; }
+  ~OnDevice() { current_device_number = before_; }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
