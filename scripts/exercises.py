@@ -152,8 +152,8 @@ class Examiner:
         wrong = [run for run in runs if not run.ok]
         if name == "solution" and not exercise:
             for run in wrong:
-                self.findings.append(f"{place} fails at {run.shape or 'its own size'}, wave "
-                                     f"{run.wave}, {run.order}: {describe(run)}")
+                self.findings.append(f"{place} fails at {run.shape or 'its own size'} "
+                                     f"{run.setting.words()}: {describe(run)}")
             return
         if not wrong:
             self.findings.append(f"{place} passes")

@@ -137,6 +137,27 @@ class Course:
                           if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
         return found
 
+    def filled(self, texts: dict[str, str], written: list[Exercise]) -> dict[str, str]:
+        """The texts with the repository's lines in all regions but those of `written`; without the files
+        in which nothing is written. A file whose marks are gone stays as it is."""
+        found = {}
+        for file, text in texts.items():
+            own = [exercise for exercise in self.exercises if exercise.file == file]
+            if not any(exercise in written for exercise in own):
+                continue
+            lines, solution = text.splitlines(keepends=True), self.solution(file).splitlines(keepends=True)
+            try:
+                places = regions(text, file)
+            except CourseError:
+                places = []
+            if len(places) == len(own):
+                for exercise, place in reversed(list(zip(own, places))):
+                    if exercise not in written:
+                        region = exercise.region
+                        lines[place.first : place.last] = solution[region.first : region.last]
+            found[file] = "".join(lines)
+        return found
+
     def with_mistake(self, exercise: Exercise, mistake: Mistake) -> str:
         """The solution with one mistake in one region."""
         lines = self.solution(exercise.file).splitlines(keepends=True)
