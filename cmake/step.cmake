@@ -57,7 +57,7 @@ function(step_versions result path)
 endfunction()
 
 # Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
-# wave, as NAME (32) and NAME.wave64.
+# wave, as NAME (32) and NAME.wave64. There static shared memory begins each block as NaN.
 #   add_gpu_test(<name> <label> COMMAND command... [REFERENCES])
 function(add_gpu_test name label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "REFERENCES" "" "COMMAND")
@@ -73,7 +73,7 @@ function(add_gpu_test name label)
     set(test ${name})
     set(environment "")
     if(wave)
-      list(APPEND environment HIP_CPU_WAVE=${wave})
+      list(APPEND environment HIP_CPU_WAVE=${wave} HIP_CPU_POISON=1)
     endif()
     if(wave EQUAL 64)
       set(test ${name}.wave64)
