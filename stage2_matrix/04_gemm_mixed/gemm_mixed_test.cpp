@@ -94,7 +94,7 @@ Problem<T> random_problem(Shape shape) {
 // Calls check(version) with each version that this device can run.
 template <class T, class Check>
 void for_each_version(Check&& check) {
-  for (const auto& version : kVersions<T>) {
+  for (const auto& version : testing::chosen(kVersions<T>)) {
     if (!missing(version.needs).empty()) continue;
     CAPTURE(version.name);
     check(version.launch);
@@ -447,7 +447,8 @@ Errors matrix_unit_errors(size_t K, Adder adder, bool positive, std::uint32_t tr
 
 }  // namespace
 
-TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to need them") {
+TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to need them",
+          "[harness]") {
   for (const Adder adder : {Adder{4, 23}, Adder{4, 25}, Adder{8, 24}, Adder{16, 25}})
     for (const size_t K : {1, 5, 64, 1000, 8192}) {
       CAPTURE(adder.width, adder.bits, K);
@@ -466,7 +467,8 @@ TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to
   REQUIRE(narrow.towards_zero > 0.75 * narrow.all);
 }
 
-FOR_EACH_TYPE("the checks refuse a dropped term, a doubled term, swapped rows and zeros", "") {
+FOR_EACH_TYPE("the checks refuse a dropped term, a doubled term, swapped rows and zeros",
+              "[harness]") {
   // The shapes that the program prints. Of the GPU's, 8192 in each dimension, a few rows and
   // columns: an element's sum is as long, and the bound looks at nothing else.
   for (const Shape& shape : {Shape{160, 160, 160}, Shape{129, 65, 255}, Shape{4, 64, 8192}}) {
@@ -516,7 +518,7 @@ void launch_row_too_few(float* c, const half* a, const half* b, size_t M, size_t
 
 }  // namespace
 
-TEST_CASE("swapped indices, a missing bounds check and a missing row are caught") {
+TEST_CASE("swapped indices, a missing bounds check and a missing row are caught", "[harness]") {
   auto square = integer_problem<half>({16, 16, 16});
   REQUIRE(square.check(gemm_mixed::launch_naive<half>, true).ok);
   REQUIRE(!square.check(launch_transposed, true).ok);
@@ -562,7 +564,7 @@ bool fragments_are_right(bool swizzled, int late) {
 
 }  // namespace
 
-TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caught") {
+TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caught", "[harness]") {
   auto tile = integer_problem<half>({16, 16, 16});
   REQUIRE(!tile.check(gemm_mixed_test::launch_without_barrier, true).ok);
   REQUIRE(fragments_are_right(true, 0));

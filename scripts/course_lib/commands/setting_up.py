@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .. import backend, exercises, packages, python_env, steps
+from .. import backend, compiling, exercises, packages, python_env, steps
 from ..build import Build, build_root
 from ..errors import USAGE, CourseError
 from ..terminal import say
@@ -98,7 +98,8 @@ def one_course(options: argparse.Namespace, what: str) -> exercises.Course:
 
 
 def builds_of(course: exercises.Course, options: argparse.Namespace) -> list[Build]:
-    """The CPU backend's build, which checks, and the GPU's where there is one; both up to date."""
+    """The CPU backend's build, which checks, and the GPU's where there is one; both up to date, the first
+    with what the step's test needs."""
     names = ["cpu"]
     if options.backend != "cpu":
         chosen = backend.choose(backend.detect(), options.backend).backend
@@ -109,5 +110,8 @@ def builds_of(course: exercises.Course, options: argparse.Namespace) -> list[Bui
         if not (build.is_configured() and build.program(course.step).is_file()):
             build.configure(hardware)
         build.build([course.step.name])  # configures anew where that has become necessary
+        if name == "cpu":
+            parts = compiling.of(build, course, build_root(ROOT) / "check" / course.step.name).parts("test")
+            build.build(parts)
         builds.append(build)
     return builds
