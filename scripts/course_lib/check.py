@@ -119,6 +119,13 @@ class Run:
     def ok(self) -> bool:
         return not self.fault and all(outcome.status == "ok" for outcome in self.outcomes)
 
+    def words(self) -> str:
+        """What is wrong with it, in a line."""
+        if self.fault:
+            return f"{FAULT_WORDS[self.fault]}: {self.message.partition(chr(10))[0]}"
+        return "; ".join(f"{outcome.version} at {outcome.problem}: {words_of(outcome)}"
+                         for outcome in self.outcomes if outcome.status != "ok")
+
 
 def run_all(program: Path, course: Course, versions: list[str], on_gpu: bool,
             places: dict[str, str], at_a_time: int = 0, to_first_failure: bool = False) -> list[Run]:

@@ -126,15 +126,9 @@ class Course:
         """Those that nothing has been written into yet. Where the marks of a file are gone: none."""
         found: list[Exercise] = []
         for file, text in texts.items():
-            own = [exercise for exercise in self.exercises if exercise.file == file]
             lines = text.splitlines()
-            try:
-                places = regions(text, file)
-            except CourseError:
-                continue
-            if len(places) == len(own):
-                found += [exercise for exercise, place in zip(own, places)
-                          if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
+            found += [exercise for exercise, place in self._places(file, text)
+                      if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
         return found
 
     def filled(self, texts: dict[str, str], written: list[Exercise]) -> dict[str, str]:
@@ -142,21 +136,29 @@ class Course:
         in which nothing is written. A file whose marks are gone stays as it is."""
         found = {}
         for file, text in texts.items():
-            own = [exercise for exercise in self.exercises if exercise.file == file]
-            if not any(exercise in written for exercise in own):
+            if not any(exercise.file == file for exercise in written):
                 continue
             lines, solution = text.splitlines(keepends=True), self.solution(file).splitlines(keepends=True)
-            try:
-                places = regions(text, file)
-            except CourseError:
-                places = []
-            if len(places) == len(own):
-                for exercise, place in reversed(list(zip(own, places))):
-                    if exercise not in written:
-                        region = exercise.region
-                        lines[place.first : place.last] = solution[region.first : region.last]
+            for exercise, place in reversed(self._places(file, text)):
+                if exercise not in written:
+                    region = exercise.region
+                    lines[place.first : place.last] = solution[region.first : region.last]
             found[file] = "".join(lines)
         return found
+
+    def holds(self, exercise: Exercise, text: str, line: int) -> bool:
+        """Whether a line of a learner's file, counted from 1, is in the region of the exercise."""
+        return any(own is exercise and place.first < line <= place.last
+                   for own, place in self._places(exercise.file, text))
+
+    def _places(self, file: str, text: str) -> list[tuple[Exercise, Region]]:
+        """Where the exercises of a file stand in a learner's text; none, where its marks are gone."""
+        own = [exercise for exercise in self.exercises if exercise.file == file]
+        try:
+            places = regions(text, file)
+        except CourseError:
+            return []
+        return list(zip(own, places)) if len(places) == len(own) else []
 
     def with_mistake(self, exercise: Exercise, mistake: Mistake) -> str:
         """The solution with one mistake in one region."""

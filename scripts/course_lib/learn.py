@@ -115,16 +115,16 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     # What is timed on a GPU is compiled with all optimization, which takes longer than anything else: it
     # begins now, behind the verdict, and is dropped where that is no pass.
     folder = build_root(builds[0].root) / "check"
-    gpus = {build: compiling.of(build, course, folder / f"{step.name}-{build.backend}")
-            for build in builds[1:]}
+    gpus = [(build, compiling.of(build, course, folder / f"{step.name}-{build.backend}"))
+            for build in builds[1:]]
     with ThreadPoolExecutor(len(builds)) as pool:
         try:
-            later = {build: pool.submit(speed.prepare, course, build, compiler, files, named)
-                     for build, compiler in gpus.items()}
+            later = [(build, pool.submit(speed.prepare, course, build, compiler, files, named))
+                     for build, compiler in gpus]
             if not _judge(course, builds[0], files, named, signatures):
                 return FAILED
             if not all(_check_on_gpu(course, build, prepared.result().compiled, named)
-                       for build, prepared in later.items()):
+                       for build, prepared in later):
                 return FAILED
             progress = Progress(workspace)
             if not solution:
@@ -132,10 +132,10 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
                 progress.save()
             speed.show_plain_time(course, builds[0], files)
             code = OK
-            for build, prepared in later.items():
+            for build, prepared in later:
                 code = speed.measure(course, build, prepared.result(), progress, solution) or code
         finally:
-            for compiler in gpus.values():
+            for _, compiler in gpus:
                 compiler.stop()
     if not solution:
         progress.save()

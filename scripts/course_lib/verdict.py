@@ -13,8 +13,6 @@ empty exercise is not judged: it is compiled as the repository has it.
 
 from __future__ import annotations
 
-import os
-import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +24,6 @@ from .exercises import Course, Exercise
 
 # The settings of the step's tests, which choose shapes, alignments and guards themselves.
 TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "exact"))
-NOWHERE = "0 elements"
 
 
 @dataclass
@@ -41,8 +38,7 @@ class Verdict:
     device_by: str = ""  # who said so
     runs: dict[tuple[str, ...], list[check.Run]] = field(default_factory=dict)  # by exercises' versions
     only: dict[str, str] = field(default_factory=dict)  # exercise -> what alone makes it fail
-    tested: int = 0  # cases of the step's tests that were run
-    failures: list[step_tests.Failure] = field(default_factory=list)  # of those
+    failures: list[step_tests.Failure] = field(default_factory=list)  # of the step's tests
     races: races.Result | None = None  # None: nobody looked
 
     @property
@@ -78,7 +74,6 @@ class Judge:
     def __init__(self, course: Course, cpu: Build, folder: Path | None = None):
         self.course, self.cpu = course, cpu
         self.folder = (folder or build_root(cpu.root) / "check") / course.step.name
-        self.detector = races.Detector(course, cpu, self.folder.parent)
 
     def judge(self, files: dict[str, str], named: dict[str, str],
               on_phase: OnPhase = lambda phase, verdict: None) -> Verdict:
@@ -87,16 +82,16 @@ class Judge:
         verdict = Verdict(empty=self.course.empty(files))
         verdict.written = [exercise for exercise in self.course.exercises
                            if exercise.file in files and exercise not in verdict.empty]
-        texts = self.course.filled(files, verdict.written)
         if not verdict.written:
             return verdict
+        texts = self.course.filled(files, verdict.written)
         compiler, tests = self._compiler(), self._compiler()
-        detector = self.detector
+        detector = races.Detector(self.course, self.cpu)
         with ThreadPoolExecutor(4) as pool:
             program = pool.submit(compiler.compile, texts, named, fast=True)
             device = pool.submit(device_code.problems, self.course, self.cpu, texts, named)
-            watched = pool.submit(detector.prepare, texts, named)
-            tested = pool.submit(self._compile_tests, tests, program, texts, named)
+            test = pool.submit(self._compile_tests, tests, program, texts, named)
+            looked = pool.submit(detector.look, texts, named, _versions_of(verdict.written))
             try:
                 verdict.compiled = program.result()
                 if verdict.compiled.program is not None:
@@ -106,10 +101,16 @@ class Judge:
                     return verdict
                 self._run(verdict, named)
                 if not verdict.wrong:
-                    self._run_tests(verdict, tested.result(), files, named)
+                    self._run_tests(verdict, test.result(), files, named)
                 on_phase("correctness", verdict)
-                if not verdict.wrong or self._may_race(verdict):
-                    verdict.races = self._look_for_races(verdict, watched, files, named)
+                suspect = self._suspect(verdict)
+                if suspect:
+                    tests.stop()
+                    looked.result()  # it has compiled what is run once more
+                    verdict.races = detector.look(texts, named, list(suspect[0]), suspect[1])
+                elif not verdict.wrong:
+                    verdict.races = looked.result()
+                    verdict.wrong = self._racing(verdict, files, named)
                 on_phase("safety", verdict)
             finally:
                 tests.stop()
@@ -117,9 +118,9 @@ class Judge:
         return verdict
 
     def refusal(self, files: dict[str, str], versions: list[str]) -> Refusal:
-        """The first thing that refuses the texts, one phase after the other: for texts that nobody waits
-        for, of any of the step's files. `versions` are the rows of the program's table in which they
-        show; none: all."""
+        """The first thing that refuses texts of any of the step's files, one phase after the other: for
+        texts that nobody waits for. `versions` are the rows of the program's table in which they show;
+        none: all."""
         compiler = self._compiler()
         compiled = compiler.compile(files, {}, fast=True)
         if compiled.program is None:
@@ -127,42 +128,39 @@ class Judge:
         lines, _ = device_code.problems(self.course, self.cpu, files, {})
         if lines:
             return Refusal("device", lines[0])
-        runs = check.run_all(compiled.program, self.course, versions, False, {}, 1, to_first_failure=True)
-        for run in runs:
+        for run in check.run_all(compiled.program, self.course, versions, False, {}, 1,
+                                 to_first_failure=True):
             if not run.ok:
-                return Refusal(run.fault or "runs", check.words_of(run))
+                return Refusal(run.fault or "runs", run.words())
         test = compiler.compile(files, {}, fast=True, what="test")
         for setting in TEST_SETTINGS:
-            for failure in step_tests.run(test.program, self.course, {}, setting, versions).failures:
+            for failure in step_tests.run(test.program, {}, setting, versions):
                 return Refusal(failure.fault or "tests", step_tests.words_of(failure))
-        self.detector.prepare(files, {})
-        result = self.detector.look(versions)
-        return Refusal("race", result.race.words()) if result.race else Refusal("")
+        looked = races.Detector(self.course, self.cpu).look(files, {}, versions)
+        return Refusal("race", looked.race.words()) if looked.race else Refusal("")
 
     def _compiler(self) -> compiling.Compiler:
         return compiling.of(self.cpu, self.course, self.folder)
 
     def _compile_tests(self, compiler: compiling.Compiler, program: Future, texts: dict[str, str],
-                       named: dict[str, str]) -> compiling.Compiled | None:
-        """None where the program is refused. Versions are compiled once: for the program."""
-        if self.course.has_versions and program.result().program is None:
-            return None
+                       named: dict[str, str]) -> compiling.Compiled:
+        """After the program where both share the versions' object files, else beside it."""
+        if self.course.has_versions:
+            program.result()
         return compiler.compile(texts, named, fast=True, what="test")
 
     # ---- The program's runs --------------------------------------------------------------------------
 
     def _run(self, verdict: Verdict, named: dict[str, str]) -> None:
         """Each set of versions by itself, as the fingerprints of the known mistakes were made."""
-        compiled = verdict.compiled
-        places = compiled.places(named)
+        program, places = verdict.compiled.program, verdict.compiled.places(named)
         for versions in dict.fromkeys(exercise.versions for exercise in verdict.written):
-            verdict.runs[versions] = check.run_all(compiled.program, self.course, list(versions), False,
-                                                   places)
+            verdict.runs[versions] = check.run_all(program, self.course, list(versions), False, places)
         verdict.wrong = [exercise for exercise in verdict.written
                          if not all(run.ok for run in verdict.runs[exercise.versions])]
         for exercise in verdict.wrong:
             def again(shape: str, setting: check.Setting, versions=exercise.versions) -> check.Run:
-                return check.run_one(compiled.program, self.course, list(versions), shape, setting, places)
+                return check.run_one(program, self.course, list(versions), shape, setting, places)
 
             runs = verdict.runs[exercise.versions]
             if not any(run.fault in check.ENDLESS for run in runs):
@@ -172,42 +170,59 @@ class Judge:
 
     def _run_tests(self, verdict: Verdict, compiled: compiling.Compiled, files: dict[str, str],
                    named: dict[str, str]) -> None:
-        verdict.tested, verdict.failures = self._failures(compiled, verdict.written, named)
+        verdict.failures = self._failures(compiled, verdict.written, named)
         if verdict.failures:
-            verdict.wrong = self._culprits(verdict, files, named)
+            verdict.wrong = self._culprits(verdict.written, files, named)
 
-    def _failures(self, compiled: compiling.Compiled, written: list[Exercise], named: dict[str, str],
-                  ) -> tuple[int, list[step_tests.Failure]]:
-        """How many cases were run for these exercises, and the failures of the first setting that has any."""
-        rows = [version for exercise in written for version in exercise.versions]
-        versions = list(dict.fromkeys(rows)) if all(exercise.versions for exercise in written) else []
+    def _failures(self, compiled: compiling.Compiled, written: list[Exercise],
+                  named: dict[str, str]) -> list[step_tests.Failure]:
+        """Of the first setting that has any."""
         for setting in TEST_SETTINGS:
-            done = step_tests.run(compiled.program, self.course, compiled.places(named), setting, versions)
-            if done.failures:
-                break
-        return done.cases, done.failures
+            failures = step_tests.run(compiled.program, compiled.places(named), setting, _versions_of(written))
+            if failures:
+                return failures
+        return []
 
-    def _culprits(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> list[Exercise]:
-        """The exercises that fail the tests where all others are the repository's own; all, where it takes
-        several of them."""
-        if len(verdict.written) == 1:
-            return verdict.written
+    def _culprits(self, written: list[Exercise], files: dict[str, str], named: dict[str, str],
+                  ) -> list[Exercise]:
+        """The exercises that fail the tests where all others are the repository's own; all, where none
+        does so alone."""
+        if len(written) == 1:
+            return written
         found = []
         compiler = self._compiler()
-        for exercise in verdict.written:
+        for exercise in written:
             compiled = compiler.compile(self.course.filled(files, [exercise]), named, fast=True, what="test")
-            if compiled.program is None or self._failures(compiled, [exercise], named)[1]:
+            if compiled.program is None or self._failures(compiled, [exercise], named):
                 found.append(exercise)
-        return found or verdict.written
+        return found or written
 
     # ---- Races ---------------------------------------------------------------------------------------
 
-    def _may_race(self, verdict: Verdict) -> bool:
-        """Whether a race would explain a failure: what is known to be wrong otherwise need not be shown
-        to ThreadSanitizer, which takes long."""
-        return any(races.suspects(verdict.runs[exercise.versions]) for exercise in verdict.wrong)
+    def _suspect(self, verdict: Verdict) -> tuple[tuple[str, ...], check.Run] | None:
+        """The versions and the run of a failure that a race would explain."""
+        for exercise in verdict.wrong:
+            suspects = races.suspects(verdict.runs[exercise.versions])
+            if suspects:
+                return exercise.versions, suspects[0]
+        return None
 
-    def _look_for_races(self, verdict: Verdict, prepared: Future, files: dict[str, str],
-                        named: dict[str, str]) -> races.Result:
-        prepared.result()
-        ...
+    def _racing(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> list[Exercise]:
+        """The exercises in whose lines the race is; all of the file where it is in none."""
+        if not verdict.race:
+            return []
+        found = []
+        for access in (verdict.race.first, verdict.race.second):
+            path, _, line = access.place.rpartition(":")
+            own = [exercise for exercise in verdict.written if named.get(exercise.file) == path]
+            inside = [exercise for exercise in own
+                      if self.course.holds(exercise, files[exercise.file], int(line))]
+            found += inside or own
+        return [exercise for exercise in verdict.written if exercise in found] or verdict.written
+
+
+def _versions_of(written: list[Exercise]) -> list[str]:
+    """The rows of the program's table in which any of them shows; none: all."""
+    if not all(exercise.versions for exercise in written):
+        return []
+    return list(dict.fromkeys(version for exercise in written for version in exercise.versions))

@@ -33,9 +33,8 @@ def say_build(verdict: Verdict, seconds: float) -> None:
 def say_correctness(course: Course, verdict: Verdict, seconds: float) -> None:
     shapes = len(course.shapes) or 1
     if verdict.ok:
-        say(f"correctness  ok   {count(shapes, 'shape')} and {count(verdict.tested, 'test')} of the step, waves "
-            f"of 32 and 64, {count(len(check.SETTINGS), 'order')} of threads and blocks   ({seconds:.1f} s)",
-            "green")
+        say(f"correctness  ok   {count(shapes, 'shape')} and the step's own tests, waves of 32 and 64, "
+            f"{count(len(check.SETTINGS), 'order')} of threads and blocks   ({seconds:.1f} s)", "green")
     else:
         failed = sum(not run.ok for runs in verdict.runs.values() for run in runs)
         total = sum(map(len, verdict.runs.values()))
