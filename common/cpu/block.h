@@ -18,15 +18,14 @@ inline constexpr unsigned kSmallestWave = 32;
 // wait, at a barrier or in a wave operation; the order says which one is next. Right kernels do not
 // care. The orders differ as much as they can:
 //
-//   forward      first to last. Behind a barrier, threads that a wave operation has held go on
-//   behind
-//                those that are still to run: the waves take turns from one wave operation to the
+// clang-format off
+//   forward      first to last. Behind a barrier the waves take turns from one wave operation to the
 //                next. The lane that completes a wave operation goes on at once.
 //   reverse      last to first, blocks too; a wave operation lets its last lane go on first.
 //   waves        the last wave first, as far as it gets: no thread of another one runs before all
-//   of its
-//                threads wait at the barrier or have ended. Its lanes run first to last.
+//                its threads wait at the barrier or have ended. Its lanes run first to last.
 //   random:SEED  any block next, any thread that can run next.
+// clang-format on
 struct Order {
   enum Kind { forward, reverse, waves, random } kind = forward;
   std::uint64_t seed = 0;
