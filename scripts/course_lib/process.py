@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
@@ -49,7 +50,10 @@ def _interrupt(process: subprocess.Popen) -> None:
 
 
 def _start(command: Sequence[str], **how) -> subprocess.Popen:
-    """Popen(), with Ctrl-C held back meanwhile: a child whose start it cut short would run on."""
+    """Popen(), with Ctrl-C held back meanwhile: a child whose start it cut short would run on. Signals
+    come to the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        return subprocess.Popen(command, **how)
     came: list[int] = []
     handlers = {
         number: signal.signal(number, lambda which, _: came.append(which))

@@ -1,0 +1,2 @@
+def problems(course, build, files, named):
+    return [], ""
