@@ -13,8 +13,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/internal.h"
@@ -65,6 +67,49 @@ bool looks_poisoned(const char* begin, size_t bytes) {
   return true;
 }
 
+#if defined(COURSE_SANITIZE_THREAD)
+// Every block has fibers of its own here, and what is mapped costs ThreadSanitizer more than all
+// that a small kernel does. So stacks are kept for the next block, which maps only the pages anew
+// that have been touched: to ThreadSanitizer they are fresh memory again.
+char* kept_stack = nullptr;  // each holds the next one's address in its highest bytes
+std::atomic_flag kept_busy = ATOMIC_FLAG_INIT;  // a mutex would order one block behind another
+
+char*& next_of(char* stack) {
+  return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));
+}
+
+template <class Action>
+void with_kept(Action&& action) {
+  while (kept_busy.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  action();
+  kept_busy.clear(std::memory_order_release);
+}
+
+char* take_stack() {
+  char* stack = nullptr;
+  with_kept([&] {
+    stack = kept_stack;
+    if (stack != nullptr) kept_stack = next_of(stack);
+  });
+  const sanitizer::Unseen unseen;  // who maps a page has not written it
+  if (stack == nullptr) return map_with_guards(kStackBytes);
+  unsigned char touched[kStackBytes / kPage] = {};
+  mincore(stack, kStackBytes, touched);
+  size_t clean = 0;
+  while (clean < kStackBytes && (touched[clean / kPage] & 1) == 0) clean += kPage;
+  mmap(stack + clean, kStackBytes - clean, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return stack;
+}
+
+void keep_stack(char* stack) {
+  with_kept([&] { next_of(stack) = kept_stack, kept_stack = stack; });
+}
+#else
+char* take_stack() { return map_with_guards(kStackBytes); }
+void keep_stack(char* stack) { unmap_with_guards(stack, kStackBytes); }
+#endif
+
 }  // namespace
 
 BlockRunner& block_runner() {
@@ -92,7 +137,7 @@ BlockRunner::~BlockRunner() {
     sanitizer::destroy_fiber(fiber.sanitizer);
     // A fiber's last switch leaves its lowest frame marked; the address may become anything next.
     sanitizer::forget_frames(fiber.stack, kStackBytes);
-    unmap_with_guards(fiber.stack, kStackBytes);
+    keep_stack(fiber.stack);
   }
   unmap_with_guards(shared_arena_, kSharedArena);
   runner = nullptr;
@@ -233,7 +278,7 @@ unsigned BlockRunner::idle_fiber() {
 unsigned BlockRunner::new_fiber() {
   const unsigned index = static_cast<unsigned>(fibers_.size());
   Fiber fiber;
-  fiber.stack = map_with_guards(kStackBytes);
+  fiber.stack = take_stack();
   fiber.stack_bytes = kStackBytes;
   fiber.sanitizer = sanitizer::create_fiber();
   fibers_.push_back(fiber);

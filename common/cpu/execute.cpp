@@ -1,6 +1,7 @@
 // A launch: checked as a device would check it, then its blocks are spread over the host's threads.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -104,7 +105,8 @@ void run_blocks(Grid& grid, size_t most) {
 void run_on_own_threads(Grid& grid, bool all_at_once) {
   std::atomic<size_t> ended{0};
   const auto wait_for = [&](size_t count) {
-    while (ended.load(std::memory_order_acquire) < count) std::this_thread::yield();
+    while (ended.load(std::memory_order_acquire) < count)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
   };
   for (size_t i = 0; i < grid.blocks; ++i) {
     std::thread([&] {

@@ -7,6 +7,7 @@ files:
 
     shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
     arguments = []                    # further words for its command line
+    races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too
 
     [[exercise]]
     name = "block_sum_tree"           # the region's function or kernel
@@ -75,6 +76,14 @@ class Exercise:
 
 
 @dataclass(frozen=True)
+class RaceRun:
+    """What the step's program is told where ThreadSanitizer looks for races."""
+
+    size: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Course:
     """What a step asks of its learner."""
 
@@ -82,6 +91,7 @@ class Course:
     shapes: tuple[str, ...]
     arguments: tuple[str, ...]
     exercises: tuple[Exercise, ...]
+    races: RaceRun = RaceRun("", ())
 
     @property
     def files(self) -> list[str]:
@@ -226,7 +236,9 @@ def load(step: Step) -> Course:
             if not isinstance(value, keys[key]):
                 raise wrong(f"{place}: '{key}' is not a {keys[key].__name__}")
 
-    taken(declared, {"shapes": list, "arguments": list, "exercise": list}, "the file")
+    taken(declared, {"shapes": list, "arguments": list, "races": dict, "exercise": list},
+          "the file")
+    taken(declared.get("races", {}), {"size": str, "arguments": list}, "'races'")
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
@@ -265,8 +277,11 @@ def load(step: Step) -> Course:
         raise wrong("two exercises have the same name")
     if not exercises:
         raise wrong("no [[exercise]]")
-    return Course(step, tuple(declared.get("shapes", [])), tuple(declared.get("arguments", [])),
-                  tuple(exercises))
+    shapes, arguments = tuple(declared.get("shapes", [])), tuple(declared.get("arguments", []))
+    races = declared.get("races", {})
+    return Course(step, shapes, arguments, tuple(exercises),
+                  RaceRun(races.get("size", shapes[0] if shapes else ""),
+                          tuple(races.get("arguments", arguments))))
 
 
 def _read_toml(path: Path) -> dict:
