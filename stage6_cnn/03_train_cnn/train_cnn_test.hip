@@ -273,7 +273,7 @@ TEST_CASE("the bound of the losses is small, and knows where float may decide ot
   REQUIRE(want.bounds[0] <= 2e-5 * want.losses[0]);  // before the first gradient nothing is decided
 }
 
-TEST_CASE("the versions agree on the parameters, by every optimizer") {
+TEST_CASE("the versions agree on the parameters, by every optimizer", "[long]") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {
     Settings settings;
@@ -300,7 +300,7 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
   }
 }
 
-TEST_CASE("a resumed training goes on with the same bits") {
+TEST_CASE("a resumed training goes on with the same bits", "[long]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors";
   const DeviceDigits images(mnist::draw(50, 5));
