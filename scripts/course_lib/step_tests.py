@@ -127,7 +127,8 @@ def parse(text: str) -> Report:
                 in_expression = True
             elif event == "end" and element.tag in ("Info", "Warning"):
                 seen.append(_plain(element.text))
-            elif event == "end" and (element.tag == "Expression" or element.tag in FAILURES and not in_expression):
+            elif event == "end" and (element.tag == "Expression"
+                                     or element.tag in FAILURES and not in_expression):
                 in_expression = False
                 if element.get("success") != "true" and cases and cases[-1] not in failures:
                     failures[cases[-1]] = _failure(cases[-1], element, seen)
