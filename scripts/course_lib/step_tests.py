@@ -96,6 +96,7 @@ def words_of(failure: Failure) -> str:
 
 VERSION = re.compile(r'^(?:\w+(?:\.|->))?name := "(.*)"$', re.DOTALL)
 WORST = re.compile(r'^worst_element := "(.*)"$', re.DOTALL)
+FAILURES = ("Exception", "FatalErrorCondition", "Failure")
 DEVICE_ERROR = re.compile(r": hipError\w+ \(")
 
 
@@ -112,16 +113,20 @@ def parse(text: str) -> Report:
     cases: list[str] = []
     failures: dict[str, Failure] = {}
     seen: list[str] = []  # the case's variables so far
-    at_its_end = False
+    at_its_end = in_expression = False
     try:
         reader.feed(text)
         for event, element in reader.read_events():
             if event == "start" and element.tag == "TestCase":
                 cases.append(element.get("name", ""))
                 seen = []
+            elif element.tag == "Expression" and event == "start":
+                in_expression = True
             elif event == "end" and element.tag in ("Info", "Warning"):
                 seen.append(_plain(element.text))
-            elif event == "end" and element.tag in ("Expression", "Exception", "FatalErrorCondition", "Failure"):
+            elif event == "end" and (element.tag == "Expression"
+                                     or element.tag in FAILURES and not in_expression):
+                in_expression = False
                 if element.get("success") != "true" and cases and cases[-1] not in failures:
                     failures[cases[-1]] = _failure(cases[-1], element, seen)
                 seen = []
@@ -147,16 +152,16 @@ def _failure(case: str, element: ElementTree.Element, seen: list[str]) -> Failur
             words.append(line)
     if element.tag == "Expression":
         original, expanded = (_plain(element.findtext(tag)) for tag in ("Original", "Expanded"))
-        thrown = _plain(element.findtext("Exception"))
+        thrown = _plain(element.findtext("Exception") or element.findtext("FatalErrorCondition"))
         if thrown:
-            words.append(f"{original} throws {thrown}")
+            words.append(f"{original} ends with {thrown}")
         elif original != "required_comparison.ok":
             words.append(f"{original} does not hold"
                          + (f": {expanded}" if expanded not in (original, "false", "true") else ""))
     else:
         words.append(_plain(element.text))
     text = "; ".join(word for word in words if word)
-    fault = "error" if element.tag == "Exception" and DEVICE_ERROR.search(text) else ""
+    fault = "error" if DEVICE_ERROR.search(text) else ""
     place = f"{Path(element.get('filename', '')).name}:{element.get('line', '')}"
     return Failure(case, place, text, version, fault, "", ", ".join(inputs))
 

@@ -101,6 +101,15 @@ void for_each_version(Check&& check) {
   }
 }
 
+template <class T>
+void check_exactly(const std::vector<Shape>& shapes) {
+  for (const Shape& shape : shapes) {
+    CAPTURE(shape.M, shape.N, shape.K);
+    auto problem = integer_problem<T>(shape);
+    for_each_version<T>([&](auto launch) { REQUIRE_OK(problem.check(launch, true)); });
+  }
+}
+
 // Each of twelve sizes as M, as N and as K.
 std::vector<Shape> awkward_shapes() {
   constexpr size_t kSizes[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
@@ -114,15 +123,15 @@ std::vector<Shape> awkward_shapes() {
 
 FOR_EACH_TYPE("every version adds every product once, at any shape", "") {
   std::vector<Shape> shapes = awkward_shapes();
-  shapes.insert(shapes.end(), {{255, 129, 65}, {700, 3, 17}, {3, 700, 17}, {5, 7, 700}});
-  shapes.insert(shapes.end(), {{64, 64, 64}, {136, 72, 200}, {16, 264, 8}});  // aligned rows
-  shapes.insert(shapes.end(), {{1, 8, 8}, {127, 120, 56}, {129, 264, 72}});   // at a tile's edges
+  shapes.insert(shapes.end(), {{64, 64, 64}, {16, 264, 8}, {1, 8, 8}});  // aligned rows
   shapes.insert(shapes.end(), {{0, 5, 3}, {5, 0, 3}, {0, 0, 3}, {5, 3, 0}, {0, 0, 0}});
-  for (const Shape& shape : shapes) {
-    CAPTURE(shape.M, shape.N, shape.K);
-    auto problem = integer_problem<TestType>(shape);
-    for_each_version<TestType>([&](auto launch) { REQUIRE_OK(problem.check(launch, true)); });
-  }
+  check_exactly<TestType>(shapes);
+}
+
+FOR_EACH_TYPE("every version adds every product once, in shapes of many tiles", "[long]") {
+  check_exactly<TestType>({{255, 129, 65}, {700, 3, 17}, {3, 700, 17}, {5, 7, 700}});
+  check_exactly<TestType>({{136, 72, 200}});                  // aligned rows
+  check_exactly<TestType>({{127, 120, 56}, {129, 264, 72}});  // at a tile's edges
 }
 
 FOR_EACH_TYPE("every version stays within its bound", "") {
@@ -320,7 +329,7 @@ bool covers_all(int rows, int chunks, Place place) {
 
 }  // namespace
 
-FOR_EACH_TYPE("mma_sync is right with every tile that fits the device", "") {
+FOR_EACH_TYPE("mma_sync is right with every tile that fits the device", "[long]") {
   if (!missing(gemm_mixed::kNeedsOfMmaSync).empty()) return;
   struct Case {
     TileName tile;

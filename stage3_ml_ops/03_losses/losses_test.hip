@@ -278,7 +278,7 @@ TEST_CASE("cross-entropy of any shape, at the first, the last and any label") {
       }
 }
 
-TEST_CASE("cross-entropy of many rows and of long ones") {
+TEST_CASE("cross-entropy of many rows and of long ones", "[long]") {
   for (const Batch& batch : {Batch(129, 10, 4), Batch(1031, 3, 4), Batch(129, 127, 4),
                              Batch(2, 50257, 8), Batch(1, 70001, 8)})
     for (const auto& version : testing::chosen(kVersions)) {

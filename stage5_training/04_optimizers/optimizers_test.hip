@@ -194,7 +194,7 @@ TEST_CASE("all versions give the same bits") {
   const Values values(1003 + 1 + 255 + kSlice + 5);
   for (const Kind kind : kKinds) {
     std::vector<float> first;
-    for (const auto& version : testing::chosen(kVersions)) {
+    for (const auto& version : kVersions) {
       Arena arena(kind, values, 1, 1);
       const TensorList list(cut(arena.tensor(), sizes));
       DeviceBuffer<Schedule> schedule = make_schedule({});

@@ -191,7 +191,7 @@ TEST_CASE("XOR, blobs and the spiral are learnt", "[long]") {
   }
 }
 
-TEST_CASE("XOR is learnt from other numbers and by other rules") {
+TEST_CASE("XOR is learnt from other numbers and by other rules", "[long]") {
   const DataSet& data = data_sets()[0];
   const Points points = data.make(1);
   for (const Kind kind : kKinds)

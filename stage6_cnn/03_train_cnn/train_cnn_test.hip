@@ -273,7 +273,7 @@ TEST_CASE("the bound of the losses is small, and knows where float may decide ot
   REQUIRE(want.bounds[0] <= 2e-5 * want.losses[0]);  // before the first gradient nothing is decided
 }
 
-TEST_CASE("the versions agree on the parameters, by every optimizer") {
+TEST_CASE("the versions agree on the parameters, by every optimizer", "[long]") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {
     Settings settings;
@@ -281,7 +281,7 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
     settings.learning_rate = kind == optimizers::Kind::Adam ? 1e-3f : 1e-2f;
     Training training(settings, images.samples());
     std::vector<std::vector<float>> want;
-    for (const auto& version : testing::chosen(kVersions)) {
+    for (const auto& version : kVersions) {
       CAPTURE(version.name, optimizers::name(kind));
       training.restart();
       train(training, version.launch, 6);
@@ -300,7 +300,7 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
   }
 }
 
-TEST_CASE("a resumed training goes on with the same bits") {
+TEST_CASE("a resumed training goes on with the same bits", "[long]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors";
   const DeviceDigits images(mnist::draw(50, 5));
@@ -889,7 +889,7 @@ TEST_CASE("a fused network of images makes the same bits with less") {
   const Step step(model, 4);
   std::vector<Made> made;
   std::vector<size_t> bytes;
-  for (const auto& version : testing::chosen(sequential::kVersions)) {
+  for (const auto& version : sequential::kVersions) {
     model.set_mode(version.launch);
     made.push_back(run(model, step));
     bytes.push_back(model.step_bytes());

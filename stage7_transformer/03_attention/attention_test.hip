@@ -945,7 +945,7 @@ bool available() { return missing(gemm_mixed::kNeedsOfMmaSync).empty(); }
 
 }  // namespace bf16
 
-TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads") {
+TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads", "[long]") {
   if (!bf16::available()) return;
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 500};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -963,7 +963,7 @@ TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads"
   }
 }
 
-TEST_CASE("flash_bf16 pads heads of any size up to 256") {
+TEST_CASE("flash_bf16 pads heads of any size up to 256", "[long]") {
   if (!bf16::available()) return;
   for (const size_t D : {1, 3, 8, 16, 17, 32, 40, 63, 64, 72, 80, 100, 128, 136, 200, 255, 256}) {
     for (const bool packed : {false, true}) {
@@ -1093,7 +1093,7 @@ TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harnes
   REQUIRE(std::isnan(bf16::to_double(got.back())));
 }
 
-TEST_CASE("flash_bf16: gradients stay within their bound, at any length") {
+TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long]") {
   if (!bf16::available()) return;
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 260};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -1111,7 +1111,8 @@ TEST_CASE("flash_bf16: gradients stay within their bound, at any length") {
   }
 }
 
-TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key") {
+TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
+          "[long]") {
   if (!bf16::available()) return;
   for (const size_t D : {1, 8, 17, 40, 64, 72, 100, 128}) {
     CAPTURE(D);
@@ -1133,7 +1134,8 @@ TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that se
   }
 }
 
-TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong") {
+TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong",
+          "[long]") {
   if (!bf16::available()) return;
   bf16::Inputs in = bf16::random_inputs(bf16::problem_of(1, 2, 100, 150, 64, true), 60);
   REQUIRE_OK(bf16::check_backward(in, {}));
