@@ -7,6 +7,7 @@ files:
 
     shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
     arguments = []                    # further words for its command line
+    aligned = true                    # optional: kernels rely on HIP's alignment of whole buffers
     races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too
 
     [[exercise]]
@@ -92,6 +93,7 @@ class Course:
     arguments: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     races: RaceRun = RaceRun("", ())
+    aligned: bool = False  # kernels rely on the alignment of whole buffers
 
     @property
     def files(self) -> list[str]:
@@ -236,8 +238,8 @@ def load(step: Step) -> Course:
             if not isinstance(value, keys[key]):
                 raise wrong(f"{place}: '{key}' is not a {keys[key].__name__}")
 
-    taken(declared, {"shapes": list, "arguments": list, "races": dict, "exercise": list},
-          "the file")
+    taken(declared, {"shapes": list, "arguments": list, "aligned": bool, "races": dict,
+                     "exercise": list}, "the file")
     taken(declared.get("races", {}), {"size": str, "arguments": list}, "'races'")
     found = {}
     exercises = []
@@ -281,7 +283,7 @@ def load(step: Step) -> Course:
     races = declared.get("races", {})
     return Course(step, shapes, arguments, tuple(exercises),
                   RaceRun(races.get("size", shapes[0] if shapes else ""),
-                          tuple(races.get("arguments", arguments))))
+                          tuple(races.get("arguments", arguments))), declared.get("aligned", False))
 
 
 def _read_toml(path: Path) -> dict:

@@ -7,11 +7,12 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from course_lib import compiling, exercises, step_tests, steps
+from course_lib import check, compiling, exercises, step_tests, steps
 from course_lib.build import Build
 from course_lib.errors import CourseError
 from course_lib.step_tests import Failure
@@ -97,7 +98,7 @@ for case in ["first", "second, [of] four", "third", "fourth"]:
         elif "{behaviour}" == "hangs":
             time.sleep(60)
         elif "{behaviour}" == "waits":
-            print("cpu backend: kernel k: has not finished in time", file=sys.stderr)
+            print("cpu backend: kernel k: still running after 2 s: an endless loop?", file=sys.stderr)
             spoilt = True
             out.write('<Exception filename="t" line="5">hipMalloc(): hipErrorLaunchTimeOut (x)</Exception>')
         elif "{behaviour}" == "dies":
@@ -123,6 +124,9 @@ def program(folder: Path, behaviour: str) -> Path:
     return made
 
 
+WIDE = check.Setting("64", "reverse", "end")
+
+
 def calls(folder: Path) -> list:
     return [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
 
@@ -131,31 +135,31 @@ def calls(folder: Path) -> list:
     ("leaves", "outside", "kernel k: reads 4 bytes past the end of a buffer", 2),
     ("dies", "crash", "ended by signal 11", 2),
 ])
-def test_what_spoils_the_process_spoils_no_other_case(tmp_path, course, behaviour, fault, message, processes):
-    found = step_tests.run(program(tmp_path, behaviour), course, {}, wave="64", order="reverse")
+def test_what_spoils_the_process_spoils_no_other_case(tmp_path, behaviour, fault, message, processes):
+    found = step_tests.run(program(tmp_path, behaviour), {}, WIDE, [])
     assert [(f.case, f.fault, f.message) for f in found] == [
         ("second, [of] four", fault, message), ("fourth", "", "")]
     assert len(calls(tmp_path)) == processes
 
 
 @pytest.mark.parametrize(("behaviour", "fault", "seconds"),
-                         [("waits", "deadlock", 30), ("hangs", "timeout", 1)])
-def test_after_what_does_not_end_no_case_begins(tmp_path, course, behaviour, fault, seconds):
-    found = step_tests.run(program(tmp_path, behaviour), course, {}, seconds=seconds)
+                         [("waits", "loop", 30), ("hangs", "timeout", 1)])
+def test_after_what_does_not_end_no_case_begins(tmp_path, behaviour, fault, seconds):
+    found = step_tests.run(program(tmp_path, behaviour), {}, check.PLAIN, [], seconds)
     assert [(f.case, f.fault) for f in found] == [("second, [of] four", fault)]
     assert len(calls(tmp_path)) == 1
 
 
-def test_the_cases_the_settings_and_the_versions(tmp_path, course, monkeypatch):
-    monkeypatch.delenv("HIP_CPU_GUARD", raising=False)
-    step_tests.run(program(tmp_path, "right"), course, {}, wave="64", order="reverse")
-    step_tests.run(program(tmp_path, "right"), course, {}, guard="begin", versions=["atomic"])
+def test_the_cases_the_settings_and_the_versions(tmp_path, monkeypatch):
+    monkeypatch.delenv("COURSE_VERSIONS", raising=False)
+    step_tests.run(program(tmp_path, "right"), {}, WIDE, [])
+    step_tests.run(program(tmp_path, "right"), {}, replace(check.PLAIN, guard="begin"), ["atomic"])
     (first, environment), (_, other) = calls(tmp_path)
     for tag in ("[numpy]", "[long]", "[harness]", "[.]"):
         assert f"~{tag}" in first[1]
     wanted = {"HIP_CPU_WAVE": "64", "HIP_CPU_ORDER": "reverse", "HIP_CPU_POISON": "1", "HIP_CPU_THREADS": "1",
-              "COURSE_VERSIONS": ",".join(course.versions)}
-    assert {name: environment.get(name) for name in wanted} == wanted and "HIP_CPU_GUARD" not in environment
+              "HIP_CPU_GUARD": "end"}
+    assert {name: environment.get(name) for name in wanted} == wanted and "COURSE_VERSIONS" not in environment
     assert (other["HIP_CPU_GUARD"], other["COURSE_VERSIONS"]) == ("begin", "atomic")
 
 
