@@ -254,20 +254,24 @@ class Tester:
         by_step: dict[str, list[Chosen]] = {}
         for one in chosen:
             by_step.setdefault(one.course.step.number, []).append(one)
-        with ThreadPoolExecutor(self.jobs) as pool:
+        pool = ThreadPoolExecutor(self.jobs)
+        try:
             futures = []
             for some in by_step.values():
                 tester = StepTester(some[0].course, self.build, self.folder, self._judge)
                 futures.append((some, tester, [pool.submit(self._verdict, one, tester) for one in some]))
             for some, tester, verdicts in futures:
                 found = [future.result() for future in verdicts]
-                shutil.rmtree(self.folder / tester.course.step.name, ignore_errors=True)
+                step = tester.course.step
+                shutil.rmtree(self.folder / step.name, ignore_errors=True)
                 if None in found:
-                    findings.append(f"{tester.course.step.number} {tester.course.step.name}: the repository's "
-                                    f"own files are refused: {tester.refused()}")
+                    findings.append(f"{step.number} {step.name}: the repository's own files are refused: "
+                                    f"{tester.refused()}")
                     continue
                 self._say_step(some, found, findings)
                 done += found
+        finally:
+            pool.shutdown(cancel_futures=True)
         return self._say_all(done, findings, time.monotonic() - started)
 
     def _verdict(self, one: Chosen, tester: StepTester) -> Verdict | None:
@@ -281,7 +285,8 @@ class Tester:
         text = one.course.solution(mutant.file)
         refusal = tester.judge().refusal({mutant.file: mutant.applied(text)}, list(one.versions))
         reason, words = refusal.reason, refusal.words
-        if not reason and self.same_code.same(one.course, mutant.file, text, mutant.applied(text)):
+        if (not reason and name_of(one.course, mutant) not in self.equivalent
+                and self.same_code.same(one.course, mutant.file, text, mutant.applied(text))):
             reason, words = SAME_CODE, "optimization makes the same machine code of both"
         verdict = Verdict(mutant.key, one.course.step.number, mutant.file, mutant.function, mutant.line,
                           mutant.operator, mutant.before, mutant.after, reason, words,
@@ -301,7 +306,7 @@ class Tester:
     def _say_step(self, chosen: list[Chosen], verdicts: list[Verdict], findings: list[str]) -> None:
         kinds = Counter()
         for one, verdict in zip(chosen, verdicts):
-            kind = self._kind(one, verdict)
+            kind = self._kind(verdict)
             kinds[kind] += 1
             if kind == "":
                 print(f"passes: {one.place}: {one.mutant.operator}")
@@ -313,29 +318,20 @@ class Tester:
         listed = ", ".join(f"{count} {kind or 'passes'}" for kind, count in kinds.most_common())
         print(f"{step.number} {step.name}: {len(verdicts)} mutants: {listed}", flush=True)
 
-    def _kind(self, one: Chosen, verdict: Verdict) -> str:
-        if verdict.reason == "" and name_of(one.course, one.mutant) in self.equivalent:
-            return EQUAL
-        return verdict.reason
+    def _kind(self, verdict: Verdict) -> str:
+        """The verdict's reason, with the list of equivalent mutants in mind."""
+        listed = tuple(getattr(verdict, key) for key in KEYS) in self.equivalent
+        return EQUAL if listed and not verdict.reason else verdict.reason
 
     def _say_all(self, verdicts: list[Verdict], findings: list[str], seconds: float) -> int:
-        passing: dict[str, int] = Counter()
-        compiled = refused = uncompiled = equal = 0
-        for verdict in verdicts:
-            name = (verdict.step, verdict.file, verdict.function, verdict.operator, verdict.before,
-                    verdict.after)
-            if verdict.reason == DOES_NOT_COMPILE:
-                uncompiled += 1
-            elif verdict.reason == SAME_CODE or verdict.reason == "" and name in self.equivalent:
-                equal += 1
-            else:
-                compiled += 1
-                refused += verdict.reason != ""
-                if not verdict.reason:
-                    passing[verdict.operator] += 1
+        kinds = [self._kind(verdict) for verdict in verdicts]
+        uncompiled = kinds.count(DOES_NOT_COMPILE)
+        equal = kinds.count(EQUAL) + kinds.count(SAME_CODE)
+        compiled = len(kinds) - uncompiled - equal
+        refused = compiled - kinds.count("")
+        passing = Counter(verdict.operator for verdict, kind in zip(verdicts, kinds) if not kind)
         if passing:
-            print("what passes: " + ", ".join(f"{count} {name}" for name, count in
-                                              sorted(passing.items(), key=lambda item: -item[1])))
+            print("what passes: " + ", ".join(f"{count} {name}" for name, count in passing.most_common()))
         if refused < BAR * compiled:
             findings.append(f"fewer than {BAR:.0%} are refused")
         for finding in findings:

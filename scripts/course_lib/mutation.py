@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import random
 import re
 from collections import defaultdict
@@ -58,8 +57,8 @@ class Function:
 
 
 TOKEN = re.compile(
-    r"[A-Za-z_]\w*|\d[\w.']*(?:(?<=[eE])[-+]\d+f?)?|\.\d+f?|<<=|>>=|->|::|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--"
-    r"|[-+*/%&|^]=|\S")
+    r"[A-Za-z_]\w*|\d[\w.']*(?:(?<=[eE])[-+]\d+f?)?|\.\d+f?"
+    r"|<<=|>>=|->|::|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|\S")
 PRECEDENCE = {"*": 10, "/": 10, "%": 10, "+": 9, "-": 9, "<<": 8, ">>": 8, "<": 7, "<=": 7, ">": 7, ">=": 7,
               "==": 6, "!=": 6, "&": 5, "^": 4, "|": 3, "&&": 2, "||": 1}
 STOPS = {",", ";", "?", ":", "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
@@ -67,7 +66,8 @@ KEYWORDS = {"return", "else", "case", "do"}
 OPENING = {"(": ")", "[": "]", "{": "}"}
 # Statements without a mistake in them that shows in results: constants for tuning, names of types. Shared
 # arrays have an operator of their own.
-LEFT_ALONE = re.compile(r"(?<!if )\b(?:constexpr|static_assert|using|__shared__|template|typedef)\b[^;{]*[;{]")
+LEFT_ALONE = re.compile(
+    r"(?<!if )\b(?:constexpr|static_assert|using|__shared__|template|typedef)\b[^;{]*[;{]")
 
 
 @dataclass(frozen=True)
@@ -377,15 +377,15 @@ def _indices(body: Body) -> Iterator[Edit]:
             one, other = body.words(first + 1, last - 1), body.words(last + 2, end - 1)
             yield body.edit(first, end, f"[{other}][{one}]")
     pairs = {(name, axis) for i, name in enumerate(t.text for t in body.tokens) for axis in (body[i + 2],)
-             if name in ("threadIdx", "blockIdx", "blockDim", "gridDim") and axis in ("x", "y")}
+             if name in ("threadIdx", "blockIdx", "gridDim") and axis in ("x", "y")}  # most blocks are square
     for i, token in enumerate(body.tokens):
         if (token.text, "x") in pairs and (token.text, "y") in pairs and body[i + 2] in ("x", "y"):
             yield body.edit(i + 2, i + 2, "y" if body[i + 2] == "x" else "x")
 
 
 PARTNERS = (("rows", "cols"), ("row", "col"), ("height", "width"), ("Rows", "Cols"), ("Row", "Col"))
-SINGLE = {"M": ("N", "K"), "N": ("M", "K"), "K": ("N", "M"), "H": ("W",), "W": ("H",), "R": ("S",), "S": ("R",),
-          "P": ("Q",), "Q": ("P",), "T": ("C",), "C": ("T", "N"), "B": ("T",)}
+SINGLE = {"M": ("N", "K"), "N": ("M", "K"), "K": ("N", "M"), "H": ("W",), "W": ("H",), "R": ("S",),
+          "S": ("R",), "P": ("Q",), "Q": ("P",), "T": ("C",), "C": ("T", "N"), "B": ("T",)}
 
 
 @operator("wrong dimension", "")
@@ -404,18 +404,18 @@ def _dimension(body: Body) -> Iterator[Edit]:
 @operator("wrong initial value")
 def _initial(body: Body) -> Iterator[Edit]:
     for i, token in enumerate(body.tokens):
-        before = body[i - 1]
-        is_value = body[i + 1] in (",", ";")
+        before, is_value = body[i - 1], body[i + 1] in (",", ";")
         if (token.text in ("0", "0.0f", "0u", "1", "1.0f") and before == "=" and body.declares(i - 2)
                 and is_value and not body.in_loop_head(i)):
-            yield body.edit(i, i, {"0": "1", "0.0f": "1.0f", "0u": "1u", "1": "0", "1.0f": "0.0f"}[token.text])
+            other = {"0": "1", "0.0f": "1.0f", "0u": "1u", "1": "0", "1.0f": "0.0f"}
+            yield body.edit(i, i, other[token.text])
         elif token.text in ("FLT_MAX", "INFINITY") and before == "-":
             yield body.edit(i - 1, i, "0.0f")
 
 
 @operator("initial value missing")
 def _missing(body: Body) -> Iterator[Edit]:
-    for i in range(1, len(body.tokens) - 3):
+    for i in range(1, len(body.tokens)):
         if body[i] != "=" or body.in_loop_head(i):
             continue
         if body[i + 1] == "{" and body[i + 2] == "}" and body[i + 3] == ";":
@@ -505,10 +505,9 @@ def _sign(body: Body) -> Iterator[Edit]:
 
 @operator("int for size_t", "")
 def _narrow(body: Body) -> Iterator[Edit]:
-    """Of products only: what counts rounds and tiles fits an int. A thread's number in its grid does too:
-    no launch has 2^32 threads."""
+    """Of products of two sizes only: what counts threads, tiles or bytes fits an int."""
     def may_be_large(words: str) -> bool:
-        return " * " in words and not re.search(r"(blockIdx|gridDim)\.\w\W* \* blockDim", words)
+        return " * " in words and not re.search(r"\b(blockIdx|gridDim|k[A-Z]\w*|sizeof)\b", words)
 
     for i, token in enumerate(body.tokens):
         if token.text == "size_t":
@@ -572,11 +571,10 @@ def _grid(body: Body) -> Iterator[Edit]:
             continue
         kernel = re.search(r"\w+", body.words(*arguments[place - 1]))
         of_kernel = [f for f in body.source.functions if kernel and f.name == kernel[0]]
-        if not of_kernel or any("gridDim" in body.code[f.start:f.end] or "grid" in body.code[f.start:f.end]
-                                for f in of_kernel):
+        if not of_kernel or any("gridDim" in body.code[f.start:f.end] for f in of_kernel):
             continue
         grid = body.words(*arguments[place])
-        for change in ("grid.x = 1;", "--grid.x;"):  # where one is too many its threads have no element
+        for change in ("grid.x = 1;", "--grid.x;"):  # threads of one too many have nothing to do
             yield body.edit(*arguments[place], f"[&] {{ dim3 grid({grid}); {change} return grid; }}()")
 
 
@@ -624,7 +622,7 @@ def mutants_of(text: str, file: str, any_host_code: bool) -> list[Mutant]:
     """All mutants of a file. With `any_host_code` all that is no kernel is a launcher: else only functions
     that launch one, and the lines of exercises."""
     source = Source(text)
-    found: dict[tuple[int, str, str], Mutant] = {}  # what two operators agree on is one mutant
+    found: dict[tuple[int, str], Mutant] = {}  # what two operators agree on is one mutant
     name_of_text = hashlib.sha256(f"{file}\n{text}".encode()).hexdigest()
     for function in source.functions:
         kinds = {function.kind, ""}
@@ -645,21 +643,13 @@ def mutants_of(text: str, file: str, any_host_code: bool) -> list[Mutant]:
                     continue
                 if "".join(text[start:end].split()) == "".join(put.split()):
                     continue
-                edit = _shortest(text, start, end, put)
-                key = hashlib.sha256(f"{name_of_text}{edit}".encode()).hexdigest()[:16]
+                line = line_of(text, start)
                 before, after = _lines(text, start, end, put)
-                found.setdefault(edit, Mutant(file, function.name, line_of(text, start), name, before, after,
-                                              start, end, put, key))
+                same = line, "".join(after.split())
+                key = hashlib.sha256(f"{name_of_text}{same}".encode()).hexdigest()[:16]
+                found.setdefault(same, Mutant(file, function.name, line, name, before, after, start, end,
+                                              put, key))
     return list(found.values())
-
-
-def _shortest(text: str, start: int, end: int, put: str) -> tuple[int, str, str]:
-    """The edit without what it leaves as it was."""
-    old = text[start:end]
-    same = len(os.path.commonprefix([old, put]))
-    old, put = old[same:], put[same:]
-    tail = len(os.path.commonprefix([old[::-1], put[::-1]]))
-    return start + same, old[:len(old) - tail].strip(), put[:len(put) - tail].strip()
 
 
 def _lines(text: str, start: int, end: int, put: str) -> tuple[str, str]:

@@ -35,5 +35,6 @@ class Judge:
         for run in runs:
             if not run.ok:
                 wrong = ", ".join(o.version for o in run.outcomes if o.status != "ok")
-                return Refusal(run.fault or "runs", f"{run.message.partition(chr(10))[0] or wrong} at {run.shape}")
+                words = run.message.partition("\n")[0] or wrong
+                return Refusal(run.fault or "runs", f"{words} at {run.shape}")
         return Refusal("")

@@ -5,9 +5,10 @@ A mutant of which the compiler makes the same is equivalent: no check can refuse
 
 from __future__ import annotations
 
+import hashlib
 import re
-import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 from . import compiling, process
@@ -22,37 +23,43 @@ class SameCode:
 
     def __init__(self, build: Build, folder: Path):
         self.build, self.folder = build, folder
+        self._originals: dict[tuple[str, str], list[bytes] | None] = {}
+        self._lock = threading.Lock()
 
-    def same(self, course: Course, file: str, one: str, other: str) -> bool:
+    def same(self, course: Course, file: str, original: str, changed: str) -> bool:
+        """False as well where one can't be compiled like that."""
+        name = course.step.name, file
+        with self._lock:
+            if name not in self._originals:
+                self._originals[name] = self._hashes(course, file, original)
+        made = self._originals[name]
+        return made is not None and made == self._hashes(course, file, changed)
+
+    def _hashes(self, course: Course, file: str, text: str) -> list[bytes] | None:
+        """Of the object files that are made of a text; None where one can't be."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(dir=self.folder))
-        try:
-            made = self._objects(course, file, one, place)
-            return made is not None and made == self._objects(course, file, other, place)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-
-    def _objects(self, course: Course, file: str, text: str, place: Path) -> list[bytes] | None:
-        """The object files that are made of a text; None where one can't be. Both texts lie in the same
-        place: the names of files are in the code."""
         step = course.step
-        overlay = place / "include" / step.folder.parent.name / step.folder.name
-        source = overlay / file
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text, encoding="utf-8")
-        compiler = compiling.of(self.build, course, place / "unused")
-        found = []
-        for command, object_file in self._commands(compiler, course, file):
-            made = place / "object.o"
-            command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
-            command = command.replace(f" -o {object_file}", f" -o {quoted(made)}", 1)
-            command = command.replace(" -I", f" -I{quoted(place / 'include')} -I", 1)
-            command = command.replace(str(step.folder / file), str(source))
-            code, _, _ = process.limited(["sh", "-c", command], compiling.TIMEOUT,
-                                         {**self.build.environment, "CCACHE_DISABLE": "1"}, self.build.folder)
-            if code != 0:
-                return None
-            found.append(made.read_bytes())
+        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+            place = Path(temporary)
+            overlay = place / "include" / step.folder.parent.name / step.folder.name
+            source, made = overlay / file, place / "object.o"
+            source.parent.mkdir(parents=True)
+            source.write_text(text, encoding="utf-8")
+            compiler = compiling.of(self.build, course, place / "unused")
+            found = []
+            for command, object_file in self._commands(compiler, course, file):
+                command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
+                command = command.replace(f" -o {object_file}", f" -o {quoted(made)}", 1)
+                # The names of files are in the code: of all texts the same ones.
+                command = command.replace(
+                    " -I", f" -ffile-prefix-map={quoted(place)}=. -I{quoted(place / 'include')} -I", 1)
+                command = command.replace(str(step.folder / file), str(source))
+                code, _, _ = process.limited(["sh", "-c", command], compiling.TIMEOUT,
+                                             {**self.build.environment, "CCACHE_DISABLE": "1"},
+                                             self.build.folder)
+                if code != 0:
+                    return None
+                found.append(hashlib.sha256(made.read_bytes()).digest())
         return found
 
     @staticmethod
