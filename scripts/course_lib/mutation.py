@@ -531,7 +531,8 @@ def _shared(body: Body) -> Iterator[Edit]:
         while at < len(body.tokens) and body[at] != ";":
             if body[at] == "[" and body.close[at] > at + 1:
                 inside = body.words(at + 1, body.close[at] - 1)
-                if not re.fullmatch(r"[12]|.*\+ *(1|k?[Pp]ad\w*)", inside):  # a padding holds nothing
+                # A padding holds nothing, and a limit is more than what is used.
+                if not re.fullmatch(r"[12]|.*\+ *(1|k?[Pp]ad\w*)|.*\bkMax\w*", inside):
                     yield body.edit(at + 1, body.close[at] - 1, f"({inside}) - 1")
             at += 1
 
@@ -561,21 +562,25 @@ def _added(body: Body) -> Iterator[Edit]:
             yield body.edit(i, i, "+=")
 
 
+def _grids(body: Body) -> Iterator[tuple[int, int, bool | None]]:
+    """The first and last token of the grids of launches, and whether the kernel goes round over more than
+    its grid; None where it is in another file."""
+    for first, bracket in body.calls(r"LAUNCH(_ON|_COOPERATIVE)?"):
+        arguments, place = body.arguments(bracket), 1 if body[first] == "LAUNCH" else 2
+        if len(arguments) > place:
+            kernel = re.search(r"\w+", body.words(*arguments[place - 1]))
+            of_kernel = [f for f in body.source.functions if kernel and f.name == kernel[0]]
+            goes_round = any("gridDim" in body.code[f.start:f.end] for f in of_kernel)
+            yield *arguments[place], goes_round if of_kernel else None
+
+
 @operator("wrong grid", LAUNCHER)
 def _grid(body: Body) -> Iterator[Edit]:
-    """Not for kernels that go round over more than their grid: any grid is right for those."""
-    for first, bracket in body.calls(r"LAUNCH(_ON|_COOPERATIVE)?"):
-        arguments = body.arguments(bracket)
-        place = 1 if body[first] == "LAUNCH" else 2
-        if len(arguments) <= place:
-            continue
-        kernel = re.search(r"\w+", body.words(*arguments[place - 1]))
-        of_kernel = [f for f in body.source.functions if kernel and f.name == kernel[0]]
-        if not of_kernel or any("gridDim" in body.code[f.start:f.end] for f in of_kernel):
-            continue
-        grid = body.words(*arguments[place])
-        for change in ("grid.x = 1;", "--grid.x;"):  # threads of one too many have nothing to do
-            yield body.edit(*arguments[place], f"[&] {{ dim3 grid({grid}); {change} return grid; }}()")
+    for first, last, goes_round in _grids(body):
+        if goes_round is False:
+            grid = body.words(first, last)
+            for change in ("grid.x = 1;", "--grid.x;"):  # threads of one too many have nothing to do
+                yield body.edit(first, last, f"[&] {{ dim3 grid({grid}); {change} return grid; }}()")
 
 
 @operator("memory not cleared", LAUNCHER)
@@ -635,12 +640,15 @@ def mutants_of(text: str, file: str, any_host_code: bool) -> list[Mutant]:
         elif function.kind == LAUNCHER and not (launches or any_host_code):
             continue
         body = Body(source, function, spans)
+        any_grid = [body.edit(first, last, "")[:2] for first, last, goes_round in _grids(body) if goes_round]
         for name, (edits, kind) in OPERATORS.items():
             if kind not in kinds:
                 continue
             for start, end, put in edits(body):
                 if source.is_left_alone(start) and name != SHARED:
                     continue
+                if any(first <= start < last for first, last in any_grid):
+                    continue  # a kernel that goes round is right with any grid
                 if "".join(text[start:end].split()) == "".join(put.split()):
                     continue
                 line = line_of(text, start)

@@ -75,6 +75,7 @@ def changes(text: str, operator: str, any_host_code: bool = False) -> list[str]:
     ("int for size_t", "const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;", []),
     ("shared array one too small", "__shared__ float tile[16][kTile + 1];",
      ["__shared__ float tile[(16) - 1][kTile + 1];"]),
+    ("shared array one too small", "__shared__ float of_wave[kMaxWaves];", []),
     ("index off by one", "__shared__ float tile[16];", []),
     ("stored, not added", "c[i] += a;", ["c[i] = a;"]),
     ("stored, not added", "for (; i < n; i += 2) f(i);", []),
@@ -116,6 +117,7 @@ def test_a_launcher_gets_a_smaller_grid_and_forgets_to_clear():
 def test_a_kernel_that_goes_round_is_right_with_any_grid():
     text = kernel("for (; i < n; i += gridDim.x) f(i);", head="static __global__ void fill(float* c)")
     assert changes(text + LAUNCHER, "wrong grid") == []
+    assert not any("ceil_div(256, n)" in change for change in changes(text + LAUNCHER, "arguments swapped"))
 
 
 def test_only_kernels_launchers_and_exercises_are_changed():
