@@ -335,3 +335,43 @@ def test_the_choice_covers_the_course():
 def test_the_list_of_equivalent_mutants_is_up_to_date():
     courses = [exercises.load(step) for step in steps.discover(ROOT) if exercises.has_exercises(step)]
     assert mutants.stale_entries(mutants.load_equivalent(mutants.EQUIVALENT), courses) == []
+
+
+# ---- same_code.py --------------------------------------------------------------------------------
+
+
+# Takes "machine code" to be the text without its comments, and refuses what says `error`.
+COMPILER = """while [ $# -gt 0 ]; do
+  case $1 in -o) made=$2;; -c) source=$2;; esac
+  shift
+done
+! grep -q error "$source" && grep -v '^//' "$source" > "$made"
+"""
+
+
+@pytest.fixture
+def same_code(course, tmp_path, monkeypatch):
+    (tmp_path / "cc.sh").write_text(COMPILER)
+
+    class Commands:
+        def command_of(self, source):
+            (tmp_path / "compiled").open("a").write("once\n")
+            return f"sh {tmp_path}/cc.sh -I{tmp_path} -MD -o fill.o -c {source}", "fill.o"
+
+    monkeypatch.setattr("course_lib.compiling.of", lambda *_: Commands())
+    return mutants.SameCode(mutants.Build(tmp_path, tmp_path, "cpu", {}), tmp_path / "same_code")
+
+
+def test_texts_of_the_same_code(same_code, course, tmp_path):
+    def same(changed: str) -> bool:
+        return same_code.same(course, "versions/naive.hip", VERSION, changed)
+
+    assert same(VERSION.replace("an element", "one element"))
+    assert not same(VERSION.replace("i < n", "true"))
+    assert not same(VERSION + "error")
+    assert len((tmp_path / "compiled").read_text().split()) == 4  # the original only once
+    assert list((tmp_path / "same_code").iterdir()) == []
+
+
+def test_texts_that_both_do_not_compile_are_not_the_same(same_code, course):
+    assert not same_code.same(course, "versions/naive.hip", "error", "error")
