@@ -226,7 +226,7 @@ def load(step: Step) -> Course:
     path = step.folder / "exercise.toml"
     if not path.is_file():
         raise CourseError(f"step {step.number} ({step.name}) has no exercises", USAGE)
-    declared = _read_toml(path)
+    declared = read_toml(path)
 
     def wrong(what: str) -> CourseError:
         return CourseError(f"{path.parent.name}/exercise.toml: {what}", FAILED)
@@ -286,7 +286,7 @@ def load(step: Step) -> Course:
                           tuple(races.get("arguments", arguments))), declared.get("aligned", False))
 
 
-def _read_toml(path: Path) -> dict:
+def read_toml(path: Path) -> dict:
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10: pip brings its own reader along
