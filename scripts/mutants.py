@@ -38,8 +38,8 @@ from course_lib.build import Build, build_root
 from course_lib.errors import FAILED, CourseError
 from course_lib.exercises import Course
 from course_lib.mutation import Mutant
-from course_lib.plain_judge import Judge
 from course_lib.same_code import SameCode
+from course_lib.verdict import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = ROOT / "scripts" / "course_lib" / "equivalent_mutants.toml"

@@ -108,12 +108,13 @@ class Detector:
     """Looks for races in what a learner wrote into a step. prepare() may run in a thread beside the other
     phases of a check; stop(), called in another thread, ends either."""
 
-    def __init__(self, course: Course, cpu: Build, announce: Callable[[str], None] | None = None):
+    def __init__(self, course: Course, cpu: Build, announce: Callable[[str], None] | None = None,
+                 folder: Path | None = None):
         self._course, self._cpu = course, cpu
         self._announce = announce or (lambda line: say(f"  {line}", "dim"))
         made = build_root(cpu.root)
         self._build = Build(cpu.root, made / "cpu-tsan", "cpu-tsan", cpu.environment)
-        self._folder = made / "check-tsan" / course.step.name
+        self._folder = folder or made / "check-tsan" / course.step.name
         self._compiler: compiling.Compiler | None = None
         self._why = ""  # it can't look
         self._child: subprocess.Popen | None = None

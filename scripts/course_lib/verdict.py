@@ -74,6 +74,7 @@ class Judge:
     def __init__(self, course: Course, cpu: Build, folder: Path | None = None):
         self.course, self.cpu = course, cpu
         self.folder = (folder or build_root(cpu.root) / "check") / course.step.name
+        self._detector: races.Detector | None = None  # of refusal(), which nobody stops
 
     def judge(self, files: dict[str, str], named: dict[str, str],
               on_phase: OnPhase = lambda phase, verdict: None) -> Verdict:
@@ -136,7 +137,9 @@ class Judge:
         for setting in TEST_SETTINGS:
             for failure in step_tests.run(test.program, {}, setting, versions):
                 return Refusal(failure.fault or "tests", step_tests.words_of(failure))
-        looked = races.Detector(self.course, self.cpu).look(files, {}, versions)
+        if self._detector is None:
+            self._detector = races.Detector(self.course, self.cpu, folder=self.folder / "races")
+        looked = self._detector.look(files, {}, versions)
         return Refusal("race", looked.race.words()) if looked.race else Refusal("")
 
     def _compiler(self) -> compiling.Compiler:

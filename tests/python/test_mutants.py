@@ -10,7 +10,7 @@ import pytest
 import mutants
 from course_lib import exercises, mutation, steps
 from course_lib.errors import CourseError
-from course_lib.plain_judge import Refusal
+from course_lib.verdict import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
