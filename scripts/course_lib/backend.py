@@ -35,15 +35,19 @@ def find_program(name: str, folders: tuple[str, ...]) -> str | None:
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
+def cuda_folders() -> tuple[str, ...]:
+    """Where the programs of NVIDIA's toolkit are looked for."""
+    chosen = [os.environ[v] for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
+    return tuple(f"{folder}/bin" for folder in (*chosen, *CUDA_FOLDERS))
+
+
 def detect() -> Hardware:
-    cuda = [f"{os.environ[v]}/bin" for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
     rocm = [f"{os.environ[v]}/bin" for v in ("ROCM_PATH", "HIP_PATH") if os.environ.get(v)]
-    cuda += [f"{folder}/bin" for folder in CUDA_FOLDERS]
     rocm += [f"{folder}/bin" for folder in ROCM_FOLDERS]
     return Hardware(
         nvidia_devices(find_program("nvidia-smi", (WSL_FOLDER,))),
         amd_devices(find_program("rocminfo", tuple(rocm))),
-        find_program("nvcc", tuple(cuda)),
+        find_program("nvcc", cuda_folders()),
         find_program("hipcc", tuple(rocm)),
     )
 

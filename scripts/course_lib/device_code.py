@@ -80,8 +80,9 @@ def compilers() -> list[DeviceCompiler]:
     if clang:
         found.append(DeviceCompiler("clang", (
             clang, "-x", "hip", "--cuda-device-only", "-fsyntax-only", "--offload-arch=gfx1030",
-            "-nogpulib", *(() if rocm else ("-nogpuinc",)), "-std=c++17", "-DGPU_BACKEND_HIP=1", "-D__HIP_PLATFORM_AMD__=1",
-            "-w", "-Werror=vla", "-ferror-limit=0", "-fno-caret-diagnostics", "-fno-color-diagnostics"), CLANG_MESSAGE))
+            "-nogpulib", *(() if rocm else ("-nogpuinc",)), "-std=c++17", "-DGPU_BACKEND_HIP=1",
+            "-D__HIP_PLATFORM_AMD__=1", "-w", "-Werror=vla", "-ferror-limit=0", "-fno-caret-diagnostics",
+            "-fno-color-diagnostics"), CLANG_MESSAGE))
     nvcc = backend.find_program("nvcc", backend.cuda_folders())
     if nvcc:
         found.append(DeviceCompiler("nvcc", (
@@ -211,6 +212,11 @@ ARRAY = re.compile(r"\b[A-Za-z_]\w*(?:\s*<[^;<>]*>)?\s+\w+\s*((?:\[[^\[\]]+\]\s*
 BUILT_IN = {"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
 
 
+# Of a function, from its mark on: what may come before its name with parentheses of its own, and the name.
+BEFORE_NAME = re.compile(rf"[^(){{}};=]*?{cpp_source.ATTRIBUTE.pattern}")
+NAME = re.compile(r"[^(){};=]*(?:\boperator\s*(?:\(\s*\)|[^\w\s(]+)\s*)?\(")
+
+
 @dataclass(frozen=True)
 class DeviceFunction:
     """What stands between the braces of a kernel or a device function."""
@@ -253,10 +259,9 @@ def device_functions(code: str) -> list[DeviceFunction]:
     found = []
     for mark in MARK.finditer(code):
         at = mark.end()
-        while attribute := re.compile(r"[^(){};=]*?\b(?:GPU_LAUNCH_BOUNDS|__launch_bounds__|__align__|alignas|"
-                                      r"__attribute__|decltype)\s*\(").match(code, at):
+        while attribute := BEFORE_NAME.match(code, at):
             at = cpp_source.closing(code, attribute.end() - 1) + 1
-        head = re.compile(r"[^(){};=]*(?:\boperator\s*(?:\(\s*\)|[^\w\s(]+)\s*)?\(").match(code, at)
+        head = NAME.match(code, at)
         if not head:
             continue  # a variable
         end = cpp_source.closing(code, head.end() - 1)
@@ -324,5 +329,5 @@ def too_much_shared_memory(program: Path) -> list[str]:
 
 def _name_of(function: str) -> str:
     """"void gemm::gemm_tiled<float>(float*, unsigned long)" -> "gemm_tiled"."""
-    return re.sub(r"[<(].*", "", function.replace("(anonymous namespace)::", "")).rpartition(" ")[2].rpartition(
-        "::")[2]
+    head = re.sub(r"[<(].*", "", function.replace("(anonymous namespace)::", ""))
+    return re.split(r" |::", head)[-1]

@@ -3,11 +3,10 @@ line left its buffer, or which two lines race in shared memory. It is shown the 
 
 from __future__ import annotations
 
-import os
 import re
 
 from . import check, compiling
-from .backend import CUDA_FOLDERS, find_program
+from .backend import cuda_folders, find_program
 from .exercises import Course
 
 TIMEOUT = 60.0  # seconds; kernels run many times slower
@@ -22,8 +21,7 @@ PLACE = re.compile(r"(\S+?:\d+)(?::|\b)")
 def find(course: Course, compiled: compiling.Compiled, named: dict[str, str], versions: list[str],
          runs: list[check.Run]) -> list[str]:
     """A plain line for the first wrong access and for the first race, as far as there are any."""
-    folders = tuple(f"{os.environ[v]}/bin" for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v))
-    tool = find_program("compute-sanitizer", folders + tuple(f"{folder}/bin" for folder in CUDA_FOLDERS))
+    tool = find_program("compute-sanitizer", cuda_folders())
     if tool is None:
         return []
     ended = [run for run in runs if not run.ok and run.fault not in ("timeout", "deadlock")]
