@@ -25,13 +25,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Writes the page. Its pictures are drawn by the Python of .venv, which has Matplotlib."""
+    """Writes the page. Pictures that are not there yet are drawn by the Python of .venv, which has
+    Matplotlib and is made for it."""
     folders = sorted(folder for folder in (ROOT / "results").glob("*") if folder.is_dir())
-    python = python_environment()
-    python.require("requirements", requirements())
     out = options.out or build_root(ROOT) / "report.html"
 
     def draw(jobs: Path, folder: Path) -> None:
+        python = python_environment()
+        python.require("requirements", requirements())
         progress = terminal.Progress("drawing")
         log = build_root(ROOT) / "report.log"
         formats = ["svg", "png"] if options.pictures else ["svg"]
