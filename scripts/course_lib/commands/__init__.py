@@ -15,6 +15,7 @@ import sys
 from .. import backend, process, terminal
 from ..errors import INTERRUPTED, MISSING, OK, CourseError
 from ..terminal import say
+from . import run
 from .setting_up import ROOT
 
 # In the order of --help.
@@ -59,9 +60,18 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = importlib.import_module(f".{name}", __package__)
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        sub.set_defaults(command=module.command)
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP,
+                                  epilog=getattr(module, "EPILOG", None))
+        sub.set_defaults(command=module.command, passed_on=[])
         sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
                          help="default: what this machine really has")
         module.arguments(sub)
-    return parser.parse_args(arguments)
+    if "--" not in arguments:
+        return parser.parse_args(arguments)
+    # What comes behind it is for the program that `run` starts: argparse would take it for steps.
+    end = arguments.index("--")
+    options = parser.parse_args(arguments[:end])
+    options.passed_on = arguments[end + 1:]
+    if options.passed_on and options.command is not run.command:
+        parser.error("only `course run` passes what is behind -- on to a program")
+    return options

@@ -16,6 +16,9 @@ from ..workspace import Progress, Workspace
 from .setting_up import ROOT, add_steps, chosen_steps, set_up
 
 HELP = "build and run steps, print the table of results"
+EPILOG = ("What is behind -- is passed on to each step's program: `scripts/course run dot -- --help` shows "
+          "what dot itself takes, such as --version and --size.")
+ANSWERS = ("-h", "--help", "--list")  # a program only answers these: there is no result
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,9 @@ def command(options: argparse.Namespace) -> int:
     build.build([step.name for step in chosen])
     if options.mine:
         _say_whose(chosen, build, mine)
+    if any(word in ANSWERS for word in options.passed_on):
+        codes = [process.stream([str(build.program(step)), *options.passed_on]) for step in chosen]
+        return FAILED if any(codes) else OK
     start = time.monotonic()
     outcomes = [run_step(step, build, options) for step in chosen]
     say()
@@ -136,7 +142,8 @@ def run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> res
     if options.quick:
         command.append("--quick")
     say()
-    shown = "" if options.quick or options.all else _only_version(step, build)
+    command += options.passed_on
+    shown = "" if options.quick or options.all or options.passed_on else _only_version(step, build)
     if shown:
         command += ["--version", shown]
         say(f"{step.number} {step.name} trains for minutes with each version on the CPU backend: this is "
