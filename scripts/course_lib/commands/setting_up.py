@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from .. import backend, exercises, packages, python_env, steps
 from ..build import Build, build_root
-from ..errors import USAGE, CourseError
+from ..errors import MISSING, USAGE, CourseError
 from ..terminal import say
 from ..workspace import Progress, Workspace
 
@@ -49,6 +50,19 @@ def python_environment() -> python_env.PythonEnvironment:
     made = build_root(ROOT)
     folder = made if os.environ.get("COURSE_BUILD_DIR") else ROOT
     return python_env.PythonEnvironment(folder / ".venv", made / "setup.log")
+
+
+def python_with(modules: list[str], no_setup: bool) -> str:
+    """A Python that has these modules, which are among the requirements: .venv's, the one that runs this,
+    or, where neither has them, .venv's after it was made. Raises CourseError(MISSING) where it must not be
+    made."""
+    python = python_environment()
+    found = python_env.find(modules, [str(python.python), sys.executable])
+    if not found and no_setup:
+        raise CourseError(f"no Python here has {', '.join(modules)}, and --no-setup installs nothing", MISSING)
+    if not found:
+        python.require("requirements", requirements())
+    return found or str(python.python)
 
 
 def set_up(wanted: str, no_setup: bool, reason: str = "",
