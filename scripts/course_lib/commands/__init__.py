@@ -29,9 +29,11 @@ def main(arguments: list[str], description: str) -> int:
     # What scripts/data.py has fetched into the checkout is found from every folder.
     if (ROOT / "data").is_dir():
         os.environ.setdefault("COURSE_DATA", str(ROOT / "data"))
-    # A plain `kill` ends as tidily as Ctrl-C, and Ctrl-C does in the background of a script too.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    # A plain `kill` and a terminal that is closed end as tidily as Ctrl-C, and Ctrl-C does in the background
+    # of a script too. What nohup has started outlives its terminal.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, process.interrupt)
     try:
         return options.command(options)
     except CourseError as error:

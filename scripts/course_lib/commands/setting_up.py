@@ -59,7 +59,8 @@ def python_with(modules: list[str], no_setup: bool) -> str:
     python = python_environment()
     found = python_env.find(modules, [str(python.python), sys.executable])
     if not found and no_setup:
-        raise CourseError(f"no Python here has {', '.join(modules)}, and --no-setup installs nothing", MISSING)
+        raise CourseError(f"no Python here has {', '.join(modules)}, and --no-setup installs nothing",
+                          MISSING)
     if not found:
         python.require("requirements", requirements())
     return found or str(python.python)
