@@ -110,6 +110,19 @@ class Course:
         return list(dict.fromkeys(exercise.file for exercise in self.exercises
                                   if not exercise.versions or version in exercise.versions))
 
+    def named(self, name: str) -> list[Exercise]:
+        """The exercises that a name means: one by its own, or all that show in a version, by which the
+        messages of `check` call them, or that stand in a file. Raises CourseError(USAGE) where it means
+        none."""
+        plain = name.rpartition("/")[2]
+        for matches in (lambda e: e.name == name, lambda e: name in e.versions,
+                        lambda e: plain in (Path(e.file).name, Path(e.file).stem)):
+            found = [exercise for exercise in self.exercises if matches(exercise)]
+            if found:
+                return found
+        lines = [e.name + (f" ({', '.join(e.versions)})" if e.versions else "") for e in self.exercises]
+        raise CourseError(f"{self.step.number} has no exercise '{name}'; it has {', '.join(lines)}", USAGE)
+
     @property
     def versions(self) -> list[str]:
         """The rows of the program's table that any exercise shows in; none: all."""
@@ -225,7 +238,8 @@ def load(step: Step) -> Course:
     FAILED where it and the files don't agree."""
     path = step.folder / "exercise.toml"
     if not path.is_file():
-        raise CourseError(f"step {step.number} ({step.name}) has no exercises", USAGE)
+        raise CourseError(f"step {step.number} ({step.name}) has no exercises for "
+                          "`scripts/course start`: its README.md says what to try there", USAGE)
     declared = read_toml(path)
 
     def wrong(what: str) -> CourseError:

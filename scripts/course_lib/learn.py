@@ -227,13 +227,11 @@ def hint(course: Course, workspace: Workspace, name: str | None) -> int:
 
 
 def _chosen(course: Course, workspace: Workspace, name: str | None) -> Exercise:
-    if name:
-        found = next((e for e in course.exercises if e.name == name), None)
-        if found is None:
-            raise CourseError(f"{course.step.number} has no exercise '{name}'; it has "
-                              + ", ".join(e.name for e in course.exercises), USAGE)
-        return found
-    return (course.empty(workspace.texts(course)) or course.exercises)[0]
+    """The exercise that is named, or the first that is not filled in: of those that the name means, where
+    it means several."""
+    meant = course.named(name) if name else course.exercises
+    empty = course.empty(workspace.texts(course))
+    return next((exercise for exercise in meant if exercise in empty), meant[0])
 
 
 def solution(course: Course, workspace: Workspace, give_up: bool) -> int:

@@ -117,6 +117,27 @@ def test_a_task_may_go_on_in_the_next_line(course):
         "one more than a and no less (about 1 line)", "the same in place (about 2 lines)"]
 
 
+def test_an_exercise_is_called_by_its_name_its_version_or_its_file(course):
+    def named(name: str) -> list[str]:
+        return [exercise.name for exercise in course.named(name)]
+    assert named("second") == named("in_place") == ["second"]
+    assert named("sum.h") == named("sum") == named("somewhere/sum.h") == ["first", "second"]
+    with pytest.raises(CourseError, match=r"1.1 has no exercise 'third'; it has first \(naive\), second"):
+        course.named("third")
+
+
+def test_a_hint_for_a_version_is_for_what_is_not_filled_in(course, workspace, capsys):
+    workspace.start(course, reset=False)
+    learn.hint(course, workspace, "sum.h")
+    assert "1.1 first: " in capsys.readouterr().out
+    path = workspace.file(course.step, "sum.h")
+    path.write_text(path.read_text().replace("return 0;", "return a + 1;"))
+    learn.hint(course, workspace, "sum.h")
+    assert "1.1 second: " in capsys.readouterr().out
+    learn.hint(course, workspace, "naive")
+    assert "1.1 first: " in capsys.readouterr().out
+
+
 def test_a_mistake_is_one_change_in_its_region(course):
     wrong = course.with_mistake(course.exercises[0], course.exercises[0].mistakes[0])
     assert wrong == HEADER.replace("return a + 1;", "return a;")
@@ -357,7 +378,7 @@ def test_hints_come_one_by_one_and_stay(course, workspace, capsys):
     mine.write_text(mine.read_text().replace("return 0;", "return a + 1;"))
     learn.hint(course, workspace, None)  # the first exercise is filled in
     assert ". four" in capsys.readouterr().out
-    with pytest.raises(CourseError, match="it has first, second"):
+    with pytest.raises(CourseError, match=r"it has first \(naive\), second"):
         learn.hint(course, workspace, "third")
 
 
