@@ -32,20 +32,10 @@ function(add_step_library name)
   set_property(GLOBAL PROPERTY COURSE_STEP_LIBRARIES ${name} ${earlier})
 endfunction()
 
-# The versions of a step as they are compiled: a learner's own file in place of the repository's where
-# COURSE_WORKSPACE has one; with COURSE_JOIN_VERSIONS all of them in one file, since nvcc and hipcc take
-# longer to read their headers than to compile a version.
+# The versions of a step as they are compiled: with COURSE_JOIN_VERSIONS all of them in one file, since nvcc
+# and hipcc take longer to read their headers than to compile a version.
 function(step_versions result path)
-  file(GLOB versions CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/${path}"
-    "${CMAKE_SOURCE_DIR}/${path}/versions/*.hip")
-  set(sources "")
-  foreach(version IN LISTS versions)
-    if(COURSE_WORKSPACE AND EXISTS "${COURSE_WORKSPACE}/${path}/${version}")
-      list(APPEND sources "${COURSE_WORKSPACE}/${path}/${version}")
-    else()
-      list(APPEND sources "${CMAKE_SOURCE_DIR}/${path}/${version}")
-    endif()
-  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/versions/*.hip")
   if(COURSE_JOIN_VERSIONS AND sources)
     list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE includes)
     string(JOIN "" text ${includes})
@@ -57,7 +47,7 @@ function(step_versions result path)
 endfunction()
 
 # Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
-# wave, as NAME (32) and NAME.wave64.
+# wave, as NAME (32) and NAME.wave64. There static shared memory begins each block as NaN.
 #   add_gpu_test(<name> <label> COMMAND command... [REFERENCES])
 function(add_gpu_test name label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "REFERENCES" "" "COMMAND")
@@ -73,7 +63,7 @@ function(add_gpu_test name label)
     set(test ${name})
     set(environment "")
     if(wave)
-      list(APPEND environment HIP_CPU_WAVE=${wave})
+      list(APPEND environment HIP_CPU_WAVE=${wave} HIP_CPU_POISON=1)
     endif()
     if(wave EQUAL 64)
       set(test ${name}.wave64)

@@ -153,8 +153,7 @@ elseif(COURSE_BACKEND STREQUAL hip)
   # clang links programs of plain C++ too, and is told the architectures of kernels that it then has not.
   target_link_options(gpu INTERFACE $<$<LINK_LANGUAGE:HIP>:-Wno-unused-command-line-argument>)
 endif()
-# The learner's headers, where there are some, are found before the repository's.
-target_include_directories(gpu INTERFACE ${COURSE_WORKSPACE} "${root}")
+target_include_directories(gpu INTERFACE "${root}")
 target_link_libraries(gpu INTERFACE course_common course_sanitize)
 if(TARGET course_blas)
   target_link_libraries(gpu INTERFACE course_blas)

@@ -116,9 +116,9 @@ void check_version(const std::string& name, const ProgramInfo& program) {
   check_name("--version", name, names);
 }
 
-// forward, reverse or random:SEED.
+// forward, reverse, waves or random:SEED.
 bool is_order(const std::string& text) {
-  return text == "forward" || text == "reverse" ||
+  return text == "forward" || text == "reverse" || text == "waves" ||
          (text.rfind("random:", 0) == 0 && parse_number(text.substr(7)));
 }
 
@@ -275,7 +275,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
                    Options* options) {
   const bool is_cpu = backend == "cpu";
   // Values are read as text and parsed here, so that every message says what would be right.
-  std::string size, seed, repeat, wave, devices, order;
+  std::string size, seed, repeat, wave, devices, order, guard;
   bool list = false;
 
   CLI::App app(fmt::format("{} {}: {}", program.step, program.name, program.summary), program.name);
@@ -309,7 +309,10 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
           ->type_name("1..8");
   auto* order_option =
       app.add_option("--order", order, fmt::format("turns of blocks and threads{}", cpu_only))
-          ->type_name("forward|reverse|random:SEED");
+          ->type_name("forward|reverse|waves|random:SEED");
+  auto* guard_option =
+      app.add_option("--guard", guard, fmt::format("where guard pages lie{}", cpu_only))
+          ->type_name("end|exact|begin");
   TrainingTexts training_texts;
   if (program.training)
     add_training_options(&app, *program.training, is_cpu, &training_texts, &options->training);
@@ -360,7 +363,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   for (const auto& [name, value] : extra)
     if (app.count(name) > 0) options->extra[name] = value;
 
-  for (const CLI::Option* option : {wave_option, devices_option, order_option})
+  for (const CLI::Option* option : {wave_option, devices_option, order_option, guard_option})
     if (!is_cpu && option->count() > 0)
       usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",
                               option->get_name(), backend));
@@ -376,8 +379,14 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   }
   if (order_option->count() > 0) {
     if (!is_order(order))
-      usage_error(fmt::format("--order: '{}' is none of forward, reverse, random:SEED", order));
+      usage_error(
+          fmt::format("--order: '{}' is none of forward, reverse, waves, random:SEED", order));
     setenv("HIP_CPU_ORDER", order.c_str(), 1);
+  }
+  if (guard_option->count() > 0) {
+    if (guard != "end" && guard != "exact" && guard != "begin")
+      usage_error(fmt::format("--guard: '{}' is none of end, exact, begin", guard));
+    setenv("HIP_CPU_GUARD", guard.c_str(), 1);
   }
   return true;
 }

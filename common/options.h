@@ -74,8 +74,8 @@ struct TrainingOptions {
 
 // What the command line said.
 //   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --quick
-//   --no-limits --json FILE, and on the CPU backend --wave 32|64, --devices 1..8 and
-//   --order forward|reverse|random:SEED.
+//   --no-limits --json FILE, and on the CPU backend --wave 32|64, --devices 1..8,
+//   --order forward|reverse|waves|random:SEED and --guard end|exact|begin.
 // A size is digits with an optional factor (k, M, G: powers of 1024) or a power such as 2^28.
 struct Options {
   std::vector<std::string> versions;  // empty: all

@@ -118,7 +118,7 @@ Row measure(const std::string& name, const std::string& lesson, Needs needs, Wor
   row.skipped = missing(needs);
   if (!row.skipped.empty()) return row;
   row.check = check_launch(outputs, launch, verify);
-  if (!row.check.ok) return row;
+  if (!row.check.ok || !kTimes) return row;
   const Timing timing = time_gpu(launch, repeat, settle_ms);
   row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
   return row;

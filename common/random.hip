@@ -8,7 +8,12 @@ namespace random_numbers {
 
 namespace {
 
+#if defined(COURSE_SANITIZE_THREAD)
+// Threads and blocks are dear there, and small arrays all that it sees.
+constexpr size_t kFillBlock = 1, kFillMaxBlocks = 1;
+#else
 constexpr size_t kFillBlock = 256, kFillMaxBlocks = 4096;
+#endif
 
 unsigned fill_blocks(size_t n) {
   return static_cast<unsigned>(std::min(gpu::ceil_div(n, kFillBlock), kFillMaxBlocks));

@@ -386,6 +386,8 @@ std::string Report::json() const {
   }
   for (const Fact& fact : facts_)
     facts.push_back({{"name", fact.name}, {"value", fact.value}, {"unit", fact.unit}});
+  Json dimensions = Json::array();
+  for (const Size& size : program_.sizes) dimensions.push_back(size.name);
   const Json report = {{"schema", 1},
                        {"step", program_.step},
                        {"program", program_.name},
@@ -394,6 +396,7 @@ std::string Report::json() const {
                        {"commit", build_commit()},
                        {"headline", headline},
                        {"quick", options_.quick},
+                       {"dimensions", dimensions},
                        {"seed", options_.seed},
                        {"device",
                         {{"name", device_.name},

@@ -1,18 +1,24 @@
 // What every test includes: Catch2, version 2 or 3, REQUIRE_OK for comparisons, inputs, bits,
 // graphs, and require_refusals for checks that must be able to fail. No kernels: plain C++.
 //
-// Test cases that read NumPy's references carry the tag [numpy]; CTest leaves them out where no
-// NumPy could make the references.
+// Tags of test cases:
+//   [numpy]    reads NumPy's references; CTest leaves it out where no NumPy could make them
+//   [long]     takes long where kernels are compiled without optimization
+//   [harness]  tests the checks, files or programs, and not what the versions compute
+// `course check` runs those without any of them against a learner's files.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/compare.h"
@@ -54,6 +60,49 @@ inline bool contains_text(const std::string& text, const std::string& part) {
   } while (false)
 
 namespace testing {
+
+// ---- Versions ---------------------------------------------------------------------------------
+
+// Of a list of versions those that the environment variable COURSE_VERSIONS names, such as
+// "naive,tiled", or all where it is not set. Refers to the elements of a list that outlives it, and
+// keeps a list that is passed by value.
+template <class Versions>
+class Chosen {
+ public:
+  explicit Chosen(Versions&& versions) : versions_(std::forward<Versions>(versions)) {
+    const char* const names = std::getenv("COURSE_VERSIONS");
+    const std::string wanted = names == nullptr ? "" : "," + std::string(names) + ",";
+    for (const auto& version : versions_)
+      if (wanted.size() <= 2 || wanted.find("," + std::string(version.name) + ",") != wanted.npos)
+        chosen_.push_back(&version);
+  }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+
+  class Iterator {
+   public:
+    using Pointer =
+        decltype(&*std::begin(std::declval<const std::remove_reference_t<Versions>&>()));
+    explicit Iterator(const Pointer* at) : at_(at) {}
+    decltype(auto) operator*() const { return **at_; }
+    Iterator& operator++() { return ++at_, *this; }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    const Pointer* at_;
+  };
+  Iterator begin() const { return Iterator(chosen_.data()); }
+  Iterator end() const { return Iterator(chosen_.data() + chosen_.size()); }
+
+ private:
+  Versions versions_;  // a reference, or a list of its own
+  std::vector<typename Iterator::Pointer> chosen_;
+};
+
+template <class Versions>
+Chosen<Versions> chosen(Versions&& versions) {
+  return Chosen<Versions>(std::forward<Versions>(versions));
+}
 
 // ---- Inputs -----------------------------------------------------------------------------------
 

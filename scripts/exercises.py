@@ -152,8 +152,8 @@ class Examiner:
         wrong = [run for run in runs if not run.ok]
         if name == "solution" and not exercise:
             for run in wrong:
-                self.findings.append(f"{place} fails at {run.shape or 'its own size'}, wave "
-                                     f"{run.wave}, {run.order}: {describe(run)}")
+                self.findings.append(f"{place} fails at {run.shape or 'its own size'} "
+                                     f"{run.setting.words()}: {run.words()}")
             return
         if not wrong:
             self.findings.append(f"{place} passes")
@@ -169,12 +169,6 @@ class Examiner:
                   f"{course.step.number}`")
         elif wrong:
             print(f"{place} is called {names or 'nothing'}")
-
-
-def describe(run: check.Run) -> str:
-    if run.fault:
-        return f"{check.FAULT_WORDS[run.fault]}: {run.message[:300]}"
-    return "; ".join(f"{o.version} {o.status}" for o in run.outcomes if o.status != "ok")
 
 
 if __name__ == "__main__":

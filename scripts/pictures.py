@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the committed results, which the READMEs show.
+"""Draws the pictures of the committed results, which the READMEs and `scripts/course report` show.
 
     .venv/bin/python scripts/pictures.py    what is missing or shows other data, into
                                             results/<device>/pictures/, as SVG
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     failed = False
     for device, programs in devices.items():
         folder = options.root / "results" / device / "pictures"
-        wanted = pictures.readme_pictures(results.in_order(programs.values()))
+        wanted = pictures.all_pictures(results.in_order(programs.values()))
         if options.check:
             for problem in pictures.check(wanted, folder):
                 print(f"{folder.relative_to(options.root)}: {problem}: run `scripts/pictures.py`",

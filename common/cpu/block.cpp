@@ -13,12 +13,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
-#include <random>
+#include <numeric>
+#include <thread>
 
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/internal.h"
 #include "common/cpu/sanitizers.h"
+#include "common/cpu/static_shared.h"
 
 namespace cpu {
 
@@ -31,6 +34,8 @@ thread_local BlockRunner* runner = nullptr;
 constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr size_t kSharedArena = 64 * 1024;
+constexpr unsigned kNoFiber = ~0u;
+constexpr unsigned char kPoison = 0xFF;
 
 char* map_with_guards(size_t bytes) {
   void* memory = mmap(nullptr, bytes + 2 * kPage, PROT_READ | PROT_WRITE,
@@ -46,6 +51,64 @@ char* map_with_guards(size_t bytes) {
 }
 
 void unmap_with_guards(char* memory, size_t bytes) { munmap(memory - kPage, bytes + 2 * kPage); }
+
+bool is_poisoned(const char* begin, size_t bytes) {
+  return static_cast<unsigned char>(*begin) == kPoison &&
+         std::memcmp(begin, begin + 1, bytes - 1) == 0;
+}
+
+// Is each of these bytes poison? Of many of them, is each of some? Whoever writes an array writes
+// more than single words of it, and nearly always its first one.
+bool looks_poisoned(const char* begin, size_t bytes) {
+  constexpr size_t kFew = 1024, kSamples = 8, kWord = 8;
+  if (bytes <= kFew) return bytes == 0 || is_poisoned(begin, bytes);
+  for (size_t i = 0; i < kSamples; ++i)
+    if (!is_poisoned(begin + (bytes - kWord) * i / (kSamples - 1), kWord)) return false;
+  return true;
+}
+
+#if defined(COURSE_SANITIZE_THREAD)
+// Every block has fibers of its own here, and what is mapped costs ThreadSanitizer more than all
+// that a small kernel does. So stacks are kept for the next block, which maps only the pages anew
+// that have been touched: to ThreadSanitizer they are fresh memory again.
+char* kept_stack = nullptr;  // each holds the next one's address in its highest bytes
+std::atomic_flag kept_busy = ATOMIC_FLAG_INIT;  // a mutex would order one block behind another
+
+char*& next_of(char* stack) {
+  return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));
+}
+
+template <class Action>
+void with_kept(Action&& action) {
+  while (kept_busy.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  action();
+  kept_busy.clear(std::memory_order_release);
+}
+
+char* take_stack() {
+  char* stack = nullptr;
+  with_kept([&] {
+    stack = kept_stack;
+    if (stack != nullptr) kept_stack = next_of(stack);
+  });
+  const sanitizer::Unseen unseen;  // who maps a page has not written it
+  if (stack == nullptr) return map_with_guards(kStackBytes);
+  unsigned char touched[kStackBytes / kPage] = {};
+  mincore(stack, kStackBytes, touched);
+  size_t clean = 0;
+  while (clean < kStackBytes && (touched[clean / kPage] & 1) == 0) clean += kPage;
+  mmap(stack + clean, kStackBytes - clean, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return stack;
+}
+
+void keep_stack(char* stack) {
+  with_kept([&] { next_of(stack) = kept_stack, kept_stack = stack; });
+}
+#else
+char* take_stack() { return map_with_guards(kStackBytes); }
+void keep_stack(char* stack) { unmap_with_guards(stack, kStackBytes); }
+#endif
 
 }  // namespace
 
@@ -74,14 +137,14 @@ BlockRunner::~BlockRunner() {
     sanitizer::destroy_fiber(fiber.sanitizer);
     // A fiber's last switch leaves its lowest frame marked; the address may become anything next.
     sanitizer::forget_frames(fiber.stack, kStackBytes);
-    unmap_with_guards(fiber.stack, kStackBytes);
+    keep_stack(fiber.stack);
   }
   unmap_with_guards(shared_arena_, kSharedArena);
   runner = nullptr;
 }
 
 bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid,
-                      bool precise) {
+                      bool again) {
   launch_ = &launch, body_ = body, grid_ = grid;
   position_ = {block,
                {launch.block.x, launch.block.y, launch.block.z},
@@ -90,27 +153,23 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   started_ = finished_ = current_ = 0;
   ready_head_ = ready_tail_ = barrier_count_ = 0;
   phase_ = votes_[0] = votes_[1] = 0;
-  precise_ = precise || grid != nullptr || sanitizer::kThreads || order().kind != Order::forward;
+  precise_ = again || grid != nullptr || sanitizer::kThreads || order_ != Order::forward;
+  is_again = again;
   if (waves_used_) {
     for (Wave& wave : waves_) wave.arrived = 0, wave.waiting = wave.votes[0] = wave.votes[1] = 0;
     waves_used_ = false;
   }
+  if (device().poison) poison_static_shared();
   if (launch.shared_bytes > 0) {
     const size_t bytes = (launch.shared_bytes + 15) / 16 * 16;
-    dynamic_shared_ = shared_arena_ + kSharedArena - bytes;
-    std::memset(dynamic_shared_, 0xFF, bytes);  // nothing has been written yet: reads as NaN
+    const bool at_begin = device().guard == Device::Guard::begin;
+    dynamic_shared_ = shared_arena_ + (at_begin ? 0 : kSharedArena - bytes);
+    std::memset(dynamic_shared_, kPoison, bytes);  // nothing has been written yet: reads as NaN
   } else {
     dynamic_shared_ = shared_arena_ + kSharedArena;  // the guard page
   }
   if (precise_) {
-    sequence_.resize(size_);
-    for (unsigned i = 0; i < size_; ++i) sequence_[i] = i;
-    if (order().kind == Order::reverse) std::reverse(sequence_.begin(), sequence_.end());
-    if (order().kind == Order::random) {
-      std::mt19937_64 generator(order().seed ^
-                                (block.x + 65536ull * block.y + 1048576ull * block.z));
-      std::shuffle(sequence_.begin(), sequence_.end(), generator);
-    }
+    order_threads();
     // ThreadSanitizer orders a fiber behind its creator: all must come from the host's own stack.
     if (sanitizer::kThreads)
       while (fibers_.size() <= size_) idle_.push_back(new_fiber());
@@ -125,6 +184,32 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   return ok;
 }
 
+// Nothing has been written yet: reads as NaN. A program may have a megabyte of shared variables, of
+// which a kernel uses few; the others still are poison.
+void BlockRunner::poison_static_shared() {
+  if (thread_locals_ == nullptr) thread_locals_ = thread_local_variables();
+  for (const SharedVariable& variable : shared_variables()) {
+    char* begin = thread_locals_ + variable.offset;
+    if (!looks_poisoned(begin, variable.bytes)) std::memset(begin, kPoison, variable.bytes);
+  }
+}
+
+// The threads in the order in which they start. A random one is drawn when it is needed.
+void BlockRunner::order_threads() {
+  sequence_.resize(size_);
+  std::iota(sequence_.begin(), sequence_.end(), 0u);
+  const uint3 b = position_.block;
+  random_ = Random(order().seed ^ Random(b.x + 65536ull * b.y + 1048576ull * b.z).next());
+  if (order_ == Order::reverse || order_ == Order::waves)
+    std::reverse(sequence_.begin(), sequence_.end());
+  if (order_ != Order::waves) return;
+  for (auto begin = sequence_.begin(); begin != sequence_.end();) {
+    const auto end = begin + lanes(*begin >> wave_shift_);
+    std::reverse(begin, end);
+    begin = end;
+  }
+}
+
 // The life of a fiber: hand over to threads that can run, else start new ones. Under
 // ThreadSanitizer a fiber stands for one GPU thread only, and the host's own stack for none.
 void BlockRunner::work(unsigned self) {
@@ -133,7 +218,7 @@ void BlockRunner::work(unsigned self) {
     if (self != 0 && !sanitizer::kThreads) idle_.push_back(self);
   };
   for (;;) {
-    if (any_ready()) {
+    if (resumes_one()) {
       park();
       switch_to(next_ready());
     } else if (started_ < size_ && !used) {
@@ -153,6 +238,8 @@ void BlockRunner::work(unsigned self) {
 }
 
 void BlockRunner::start_threads(unsigned self) {
+  if (order_ == Order::random)
+    std::swap(sequence_[started_], sequence_[started_ + random_.below(size_ - started_)]);
   const unsigned first = precise_ ? sequence_[started_++] : started_;
   const unsigned last = precise_ ? first + 1 : size_;
   fibers_[self].thread = first;
@@ -191,7 +278,7 @@ unsigned BlockRunner::idle_fiber() {
 unsigned BlockRunner::new_fiber() {
   const unsigned index = static_cast<unsigned>(fibers_.size());
   Fiber fiber;
-  fiber.stack = map_with_guards(kStackBytes);
+  fiber.stack = take_stack();
   fiber.stack_bytes = kStackBytes;
   fiber.sanitizer = sanitizer::create_fiber();
   fibers_.push_back(fiber);
@@ -226,11 +313,30 @@ void BlockRunner::abandon_fibers() {
   waves_used_ = true;  // half-done exchanges are cleared when the next block starts
 }
 
+// In random order the ring is one of all permutations at any time, each as likely as the others. In
+// the order `waves` the lanes of a wave go on before any other thread.
+void BlockRunner::make_ready(unsigned fiber) {
+  if (order_ == Order::waves) {
+    ready_[--ready_head_ % kMaxThreads] = fiber;
+    return;
+  }
+  ready_[ready_tail_++ % kMaxThreads] = fiber;
+  if (order_ != Order::random) return;
+  const unsigned place = static_cast<unsigned>(random_.below(ready_tail_ - ready_head_));
+  std::swap(ready_[(ready_head_ + place) % kMaxThreads], ready_[(ready_tail_ - 1) % kMaxThreads]);
+}
+
+// In random order: every thread that can run is as likely to be next.
+bool BlockRunner::starts_one() {
+  const unsigned ready = ready_tail_ - ready_head_;
+  return random_.below(ready + size_ - started_) >= ready;
+}
+
 // Called by a thread that has just arrived somewhere: who goes on?
 Switch BlockRunner::next_switch() {
   const unsigned self = current_;
   if (!any_ready() && started_ == size_) resolve();
-  const unsigned next = any_ready() ? next_ready() : idle_fiber();
+  const unsigned next = resumes_one() ? next_ready() : idle_fiber();
   if (next == self) {
     fibers_[self].site = nullptr;
     sanitizer::acquire(fibers_[self].sync);
@@ -291,10 +397,8 @@ void BlockRunner::open_barrier() {
   std::swap(ready_, at_barrier_);
   ready_head_ = 0, ready_tail_ = size_, barrier_count_ = 0;
   votes_[++phase_ & 1] = 0;
-  if (order().kind == Order::random) {
-    std::mt19937_64 generator(order().seed + phase_);
-    std::shuffle(ready_, ready_ + size_, generator);
-  }
+  if (order_ == Order::random)
+    for (unsigned i = 1; i < size_; ++i) std::swap(ready_[i], ready_[random_.below(i + 1)]);
 }
 
 // ---- Wave operations --------------------------------------------------------------------------
@@ -331,6 +435,10 @@ Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint6
     return next_switch();
   }
   if (wave.arrived < lanes(number)) return next_switch();
+  if (order_ != Order::forward) {
+    complete(wave, kNoFiber);
+    return next_switch();
+  }
   complete(wave, current_);
   fiber.site = nullptr;
   sanitizer::acquire(fiber.sync);
@@ -340,9 +448,11 @@ Switch BlockRunner::arrive_in_wave(unsigned thread, const Site& site, std::uint6
 // Lets the waiting lanes go on, in order; the lane on `except_fiber` is running already.
 void BlockRunner::complete(Wave& wave, unsigned except_fiber) {
   wave.participants[wave.phase & 1] = wave.waiting;
-  for (WaveMask64 rest = wave.waiting; rest != 0; rest &= rest - 1) {
-    const unsigned fiber = wave.fiber[__builtin_ctzll(rest)];
-    if (fiber != except_fiber) make_ready(fiber);
+  const bool last_first = order_ == Order::reverse || order_ == Order::waves;
+  for (WaveMask64 rest = wave.waiting; rest != 0;) {
+    const int lane = last_first ? 63 - __builtin_clzll(rest) : __builtin_ctzll(rest);
+    rest ^= WaveMask64{1} << lane;
+    if (wave.fiber[lane] != except_fiber) make_ready(wave.fiber[lane]);
   }
   wave.arrived = 0;
   wave.waiting = 0;
@@ -384,7 +494,7 @@ void BlockRunner::resolve() {
             " of the same wave waits at " + name_of(*barrier_site_);
     }
     if (diverged) continue;
-    complete(wave, ~0u);  // the other lanes have returned: HIP goes on without them
+    complete(wave, kNoFiber);  // the other lanes have returned: HIP goes on without them
     progressed = true;
   }
   if (progressed) return;
@@ -409,7 +519,7 @@ void BlockRunner::abort(const std::string& why) {
   barrier_count_ = 0;
   if (waves_used_)
     for (Wave& wave : waves_)
-      if (wave.arrived > 0) complete(wave, ~0u);
+      if (wave.arrived > 0) complete(wave, kNoFiber);
 }
 
 std::string BlockRunner::name_of(unsigned thread) const {

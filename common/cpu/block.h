@@ -14,12 +14,39 @@ namespace cpu {
 inline constexpr unsigned kMaxThreads = 1024;  // in a block, as on real devices
 inline constexpr unsigned kSmallestWave = 32;
 
-// In which order the threads of a block run between two barriers. Right kernels do not care.
+// In which order the blocks of a grid and the threads of a block run. A thread runs until it has to
+// wait, at a barrier or in a wave operation; the order says which one is next. Right kernels do not
+// care. The orders differ as much as they can:
+//
+// clang-format off
+//   forward      first to last. Behind a barrier the waves take turns from one wave operation to the
+//                next. The lane that completes a wave operation goes on at once.
+//   reverse      last to first, blocks too; a wave operation lets its last lane go on first.
+//   waves        the last wave first, as far as it gets: no thread of another one runs before all
+//                its threads wait at the barrier or have ended. Its lanes run first to last.
+//   random:SEED  any block next, any thread that can run next.
+// clang-format on
 struct Order {
-  enum Kind { forward, reverse, random } kind = forward;
+  enum Kind { forward, reverse, waves, random } kind = forward;
   std::uint64_t seed = 0;
 };
-const Order& order();  // HIP_CPU_ORDER=forward|reverse|random:SEED
+const Order& order();  // HIP_CPU_ORDER
+
+// Random numbers that are the same everywhere (Steele, Lea, Flood 2014: SplitMix64).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed = 0) : state_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  std::uint64_t below(std::uint64_t limit) { return next() % limit; }
+
+ private:
+  std::uint64_t state_;
+};
 
 // Where all blocks of a cooperative launch meet, each on its own host thread.
 class GridBarrier;
@@ -35,8 +62,9 @@ class BlockRunner {
   BlockRunner& operator=(const BlockRunner&) = delete;
 
   // Runs one block to its end. False if it was aborted; diagnosis() then says why.
-  // `precise` gives each GPU thread a fiber of its own, so that current_thread() is always right.
-  bool run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid, bool precise);
+  // `again`: it was interrupted once, and which thread that was is to be found out. Each GPU thread
+  // has a fiber of its own then.
+  bool run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid, bool again);
 
   const std::string& diagnosis() const { return diagnosis_; }
   // "kernel scale, block (3,0,0), thread (17,0,0)" for what runs now.
@@ -51,10 +79,18 @@ class BlockRunner {
   bool precise() const { return precise_; }
   uint3 block() const { return position_.block; }
 
-  sigjmp_buf fault_jump;                // where the fault handler jumps to
-  Fault fault;                          // and what it found
-  volatile bool running = false;        // inside a kernel
-  volatile std::uint64_t progress = 0;  // counts blocks, for the watchdog
+  sigjmp_buf fault_jump;          // where the fault handler jumps to
+  Fault fault;                    // and what it found
+  volatile bool running = false;  // inside a kernel
+  // For the watchdog, which looks at them from its own thread.
+  volatile std::uint64_t progress = 0;    // counts blocks
+  volatile bool is_again = false;         // this block has used up its time once
+  volatile std::uint64_t overdue = 0;     // set by the watchdog: the block that has to end,
+  volatile bool passes_barriers = false;  // and whether its threads still reach barriers
+  // A number that changes whenever threads wait and others go on.
+  std::uint64_t switches() const {
+    return std::uint64_t{phase_} << 32 | static_cast<const volatile unsigned&>(ready_tail_);
+  }
 
   // What kernels call, through the free functions of device.h.
   Switch arrive_at_barrier(unsigned thread, const Site& site, bool vote, bool whole_grid,
@@ -98,8 +134,13 @@ class BlockRunner {
   void prepare(unsigned fiber);
   Switch next_switch();
   void switch_to(unsigned fiber);
-  void make_ready(unsigned fiber) { ready_[ready_tail_++ % kMaxThreads] = fiber; }
+  void order_threads();
+  void poison_static_shared();
+  void make_ready(unsigned fiber);
   bool any_ready() const { return ready_head_ != ready_tail_; }
+  // Is a thread that has waited next? Else one that has not started.
+  bool resumes_one() { return any_ready() && (order_ != Order::random || !starts_one()); }
+  bool starts_one();
   unsigned next_ready() { return ready_[ready_head_++ % kMaxThreads]; }
   [[gnu::noinline]] void open_barrier();
   [[gnu::noinline]] void diverged_at_barrier(unsigned thread, const Site& site);
@@ -115,16 +156,17 @@ class BlockRunner {
   Position position_{};
   GridBarrier* grid_ = nullptr;
   bool precise_ = false, aborting_ = false;
+  const Order::Kind order_ = order().kind;
+  Random random_;
   unsigned size_ = 0;      // threads in the block
   unsigned started_ = 0;   // how many of them have been started
   unsigned finished_ = 0;  // how many have returned
   unsigned current_ = 0;   // the fiber that runs
 
   std::vector<Fiber> fibers_;
-  std::vector<unsigned> idle_;  // fibers without a thread
-  std::vector<unsigned>
-      sequence_;  // the order in which threads start, where it is not 0, 1, 2, ...
-  // Threads that can go on, first come first served (a ring), and threads that wait at the barrier.
+  std::vector<unsigned> idle_;      // fibers without a thread
+  std::vector<unsigned> sequence_;  // the order in which threads start, where each has a fiber
+  // Threads that can go on, the next one first (a ring), and threads that wait at the barrier.
   unsigned ring_[2][kMaxThreads] = {};
   unsigned* ready_ = ring_[0];
   unsigned* at_barrier_ = ring_[1];
@@ -138,7 +180,8 @@ class BlockRunner {
   bool waves_used_ = false;
   char barrier_sync_[2];  // addresses that ThreadSanitizer ties the barrier's order to
 
-  char* shared_arena_ = nullptr;  // dynamic shared memory ends at a guard page
+  char* thread_locals_ = nullptr;  // this host thread's, static shared memory among them
+  char* shared_arena_ = nullptr;   // dynamic shared memory ends at a guard page
   void* dynamic_shared_ = nullptr;
   std::string diagnosis_;
 };

@@ -98,6 +98,15 @@ int host_threads() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+// A variable that is 0 or 1; not set counts as 0.
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value == '\0') return false;
+  if (std::strcmp(value, "0") != 0 && std::strcmp(value, "1") != 0)
+    refuse(variable, value, "0 or 1");
+  return *value == '1';
+}
+
 Device make_device() {
   Device d;
   d.threads = host_threads();
@@ -110,10 +119,15 @@ Device make_device() {
       refuse("HIP_CPU_WAVE", wave, "32 or 64");
     d.wave = std::atoi(wave);
   }
-  if (const char* strict = std::getenv("HIP_CPU_STRICT"); strict != nullptr && *strict != '\0') {
-    if (std::strcmp(strict, "0") != 0 && std::strcmp(strict, "1") != 0)
-      refuse("HIP_CPU_STRICT", strict, "0 or 1");
-    d.strict = *strict == '1';
+  d.strict = is_set("HIP_CPU_STRICT");
+  d.poison = is_set("HIP_CPU_POISON");
+  if (const char* guard = std::getenv("HIP_CPU_GUARD"); guard != nullptr && *guard != '\0') {
+    const std::string where = guard;
+    if (where != "end" && where != "exact" && where != "begin")
+      refuse("HIP_CPU_GUARD", guard, "end, exact or begin");
+    d.guard = where == "end"     ? Device::Guard::end
+              : where == "exact" ? Device::Guard::exact
+                                 : Device::Guard::begin;
   }
   return d;
 }

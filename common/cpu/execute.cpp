@@ -1,6 +1,7 @@
 // A launch: checked as a device would check it, then its blocks are spread over the host's threads.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -38,8 +39,9 @@ struct Grid {
   const Launch& launch;
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-  size_t chunk = 1;                // blocks that a host thread takes at a time
-  size_t stride = 1;               // in random order block number i is (i * stride) mod blocks
+  size_t chunk = 1;  // blocks that a host thread takes at a time
+  // In random order the i-th block to run is number (offset + i * stride) mod blocks.
+  size_t offset = 0, stride = 1;
   GridBarrier* barrier = nullptr;  // of a cooperative launch
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
@@ -47,14 +49,14 @@ struct Grid {
 
   uint3 block(size_t i) const {
     if (order().kind == Order::reverse) i = blocks - 1 - i;
-    if (order().kind == Order::random) i = i * stride % blocks;
+    if (order().kind == Order::random) i = (offset + i * stride) % blocks;
     const size_t x = launch.grid.x, y = launch.grid.y;
     return {static_cast<unsigned>(i % x), static_cast<unsigned>(i / x % y),
             static_cast<unsigned>(i / x / y)};
   }
 };
 
-// Runs a block once more, with each thread on a fiber of its own. True if it is interrupted again.
+// Runs a block once more, each thread on a fiber of its own. True if it is interrupted again.
 bool is_interrupted_again(Grid& grid, BlockRunner& runner, uint3 block) {
   if (sigsetjmp(runner.fault_jump, 0) != 0) return true;
   runner.run(grid.launch, grid.body, block, nullptr, true);
@@ -73,7 +75,7 @@ void report_fault(Grid& grid, BlockRunner& runner) {
     line = describe_fault(runner, runner.fault);
     runner.abandon_fibers();
   }
-  raise_fault(hipErrorIllegalAddress, line);
+  raise_fault(is_timeout(runner.fault) ? hipErrorLaunchTimeOut : hipErrorIllegalAddress, line);
 }
 
 // Takes blocks until none is left, or `most` times. The whole loop is one try: the fault handler
@@ -103,7 +105,8 @@ void run_blocks(Grid& grid, size_t most) {
 void run_on_own_threads(Grid& grid, bool all_at_once) {
   std::atomic<size_t> ended{0};
   const auto wait_for = [&](size_t count) {
-    while (ended.load(std::memory_order_acquire) < count) std::this_thread::yield();
+    while (ended.load(std::memory_order_acquire) < count)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
   };
   for (size_t i = 0; i < grid.blocks; ++i) {
     std::thread([&] {
@@ -134,7 +137,9 @@ void run_on_team(Grid& grid) {
 void run_grid(const Launch& launch, const void* body) {
   Grid grid(launch, body);
   if (order().kind == Order::random) {
-    grid.stride = order().seed % grid.blocks | 1;
+    Random random(order().seed);
+    grid.offset = random.below(grid.blocks);
+    grid.stride = random.below(std::min(grid.blocks, SIZE_MAX / 2 / grid.blocks)) | 1;
     while (std::gcd(grid.stride, grid.blocks) != 1) ++grid.stride;
   }
   if (launch.cooperative) {
@@ -244,12 +249,14 @@ const Order& order() {
     const std::string value = text != nullptr ? text : "forward";
     if (value == "forward") return Order{};
     if (value == "reverse") return Order{Order::reverse, 0};
+    if (value == "waves") return Order{Order::waves, 0};
     char* end = nullptr;
     if (value.rfind("random:", 0) == 0 && value.size() > 7) {
       const std::uint64_t seed = std::strtoull(value.c_str() + 7, &end, 10);
       if (*end == '\0') return Order{Order::random, seed};
     }
-    std::fprintf(stderr, "HIP_CPU_ORDER=%s: it takes forward, reverse or random:SEED\n", text);
+    std::fprintf(stderr, "HIP_CPU_ORDER=%s: it takes forward, reverse, waves or random:SEED\n",
+                 text);
     std::exit(2);
   }();
   return parsed;

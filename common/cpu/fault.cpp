@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +44,8 @@ Fault fault_of(int signal, const siginfo_t* info, const void* context) {
     fault.access = (error & 2) != 0 ? Fault::write : Fault::read;
     const auto stack = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP];
     fault.near_stack = std::llabs(stack - reinterpret_cast<std::intptr_t>(fault.address)) < 65536;
+    fault.no_page = info->si_code == SI_KERNEL;  // without an address, or what was done there
+    if (fault.no_page) fault.access = Fault::unknown;
   }
 #else
   static_cast<void>(context);
@@ -60,7 +63,9 @@ void explain_host_access(const Fault& fault) {
 
 void on_signal(int signal, siginfo_t* info, void* context) {
   BlockRunner* const runner = current_block_runner();
-  if (runner != nullptr && runner->running) {
+  const bool too_late = signal == kTimeoutSignal && runner != nullptr &&
+                        runner->overdue != runner->progress;  // that block has ended
+  if (runner != nullptr && runner->running && !too_late) {
     runner->fault = fault_of(signal, info, context);
     if (sanitizer::kThreads) {  // ThreadSanitizer can't follow a jump between fibers
       diagnose(describe_fault(*runner, runner->fault));
@@ -69,7 +74,7 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     runner->leave_fiber();
     siglongjmp(runner->fault_jump, 1);
   }
-  if (signal == kTimeoutSignal) return;  // the kernel has ended in the meantime
+  if (signal == kTimeoutSignal) return;
   explain_host_access(fault_of(signal, info, context));
   const struct sigaction& previous = previous_handler[signal];
   if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr)
@@ -79,7 +84,24 @@ void on_signal(int signal, siginfo_t* info, void* context) {
   ::signal(signal, SIG_DFL);  // the faulting instruction runs again and ends the process
 }
 
+// HIP_CPU_TIMEOUT, in seconds; 0: for ever.
+double time_limit() {
+  static const double limit = [] {
+    const char* text = std::getenv("HIP_CPU_TIMEOUT");
+    if (text == nullptr) return 120.0;
+    char* end = nullptr;
+    const double seconds = std::strtod(text, &end);
+    if (end != text && *end == '\0' && seconds >= 0 && seconds < 1e9) return seconds;
+    std::fprintf(stderr, "HIP_CPU_TIMEOUT=%s: it takes a number of seconds, or 0 for no limit\n",
+                 text);
+    std::exit(2);
+  }();
+  return limit;
+}
+
 }  // namespace
+
+bool is_timeout(const Fault& fault) { return fault.signal == kTimeoutSignal; }
 
 void watch_for_faults() {
   struct sigaction now;
@@ -121,12 +143,20 @@ void use_signal_stack() {
 
 std::string describe_fault(const BlockRunner& runner, const Fault& fault) {
   const std::string who = runner.where() + ": ";
-  if (fault.signal == kTimeoutSignal)
-    return who + "has not finished in time: does it wait for a thread that can't run?";
+  if (is_timeout(fault)) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%g s", time_limit());
+    return who + "still running after " + seconds +
+           (runner.passes_barriers ? ", through one barrier after another"
+                                   : " without reaching a barrier or its end") +
+           ": an endless loop?";
+  }
   if (fault.signal == SIGFPE) return who + "integer division by zero";
   const char* verb = fault.access == Fault::write  ? "writes "
                      : fault.access == Fault::read ? "reads "
                                                    : "accesses ";
+  if (fault.no_page)
+    return who + "uses a pointer that is not aligned as its type asks, or that was never set";
   if (fault.address == nullptr) return who + verb + "through a null pointer";
   if (fault.near_stack || runner.is_stack_guard(fault.address))
     return who + "needs more stack than a thread has (256 KiB where it waits at a barrier)";
@@ -148,27 +178,45 @@ namespace {
 struct Watched {
   BlockRunner* runner;
   pthread_t thread;
-  std::uint64_t progress = 0;
-  double seconds = 0;
+  // The block that it runs, and the thread's own time when that block and its last switch from one
+  // GPU thread to another were first seen.
+  std::uint64_t progress = 0, switches = 0;
+  double began = 0, switched = 0;
 };
 std::mutex watch_mutex;
 // Never destroyed: the watchdog's thread looks into it until the process is gone.
 std::vector<Watched>& watched = *new std::vector<Watched>;
 
+// Seconds that a thread has had a processor.
+double processor_time(pthread_t thread) {
+  clockid_t clock;
+  timespec time = {};
+  if (pthread_getcpuclockid(thread, &clock) == 0) clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void look_at(Watched& w, double limit) {
+  BlockRunner& runner = *w.runner;
+  const double now = processor_time(w.thread);
+  const std::uint64_t progress = runner.progress, switches = runner.switches();
+  const bool is_new = !runner.running || progress != w.progress;
+  if (is_new) w.progress = progress, w.began = now;
+  if (is_new || switches != w.switches) w.switches = switches, w.switched = now;
+  // Which thread it is shows soon when the block is run again.
+  const double allowed = runner.is_again ? limit / 4 : limit;
+  if (now - w.began < allowed) return;
+  runner.passes_barriers = now - w.switched < allowed / 2;
+  runner.overdue = progress;
+  w.began = now;
+  pthread_kill(w.thread, kTimeoutSignal);
+}
+
 void watch(double limit) {
-  constexpr double kTick = 0.25;
+  const std::chrono::duration<double> tick(std::min(0.25, limit / 16));
   for (;;) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(kTick));
+    std::this_thread::sleep_for(tick);
     const std::lock_guard<std::mutex> lock(watch_mutex);
-    for (Watched& w : watched) {
-      if (!w.runner->running || w.runner->progress != w.progress) {
-        w.progress = w.runner->progress;
-        w.seconds = 0;
-      } else if ((w.seconds += kTick) >= limit) {
-        w.seconds = 0;
-        pthread_kill(w.thread, kTimeoutSignal);
-      }
-    }
+    for (Watched& w : watched) look_at(w, limit);
   }
 }
 
@@ -188,8 +236,7 @@ void remove_from_watchdog(BlockRunner* runner) {
 
 void start_watchdog() {
   static const bool started = [] {
-    const char* text = std::getenv("HIP_CPU_TIMEOUT");
-    const double limit = text != nullptr ? std::atof(text) : 120;
+    const double limit = time_limit();
     if (limit > 0 && !sanitizer::kThreads) std::thread(watch, limit).detach();
     return true;
   }();

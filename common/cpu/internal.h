@@ -128,6 +128,11 @@ struct Device {
   int wave = 32;        // HIP_CPU_WAVE
   int threads = 1;      // host threads = multiprocessors
   bool strict = false;  // HIP_CPU_STRICT
+  bool poison = false;  // HIP_CPU_POISON: static shared memory begins each block as NaN
+  // HIP_CPU_GUARD: where the guard pages of buffers lie. `end`: a buffer ends at one, or up to 15
+  // bytes before it, for it begins at a multiple of 16. `exact`: it ends at one to the byte and is
+  // aligned as its size is. `begin`: it begins at one.
+  enum class Guard { end, exact, begin } guard = Guard::end;
   static constexpr int kMaxThreadsPerBlock = 1024;
   static constexpr int kMaxBlockDim[3] = {1024, 1024, 64};
   static constexpr int kMaxGridDim[3] = {2147483647, 65535, 65535};

@@ -7,9 +7,14 @@
 //
 // The buffer ends at a guard page, or at most 15 bytes before it because it must begin at a
 // multiple of 16: an access behind it faults at once, and what is written to the pad or the slack
-// is found after the launch. Fresh bytes are 0xFF: a float that nobody wrote is NaN. A freed buffer
-// gives its memory back, but its addresses stay reserved and inaccessible until many others have
-// been freed, so a pointer that outlived its buffer faults too and the fault can be explained.
+// is found after the launch. HIP_CPU_GUARD=exact leaves no slack: a buffer whose size is no
+// multiple of 16 is then aligned as its size is, no more. HIP_CPU_GUARD=begin leaves no pad: the
+// buffer begins at a guard page, and the slack goes on to the end of its last page.
+//
+// Fresh bytes are 0xFF: a float that nobody wrote is NaN. So is one that is read from the pad or
+// the slack, with other bits. A freed buffer gives its memory back, but its addresses stay reserved
+// and inaccessible until many others have been freed, so a pointer that outlived its buffer faults
+// too and the fault can be explained.
 //
 // A buffer belongs to a device, but all host threads can reach all of it, whichever device they
 // work for. What keeps a kernel out of the memory of other devices: the pointers that a launch is
@@ -47,8 +52,11 @@ namespace cpu {
 namespace {
 
 constexpr size_t kAlignment = 16;
-constexpr size_t kRedzone = 64;  // how much of the pad is looked at after each launch
-constexpr unsigned char kPattern = 0xB5, kPoison = 0xFF;
+constexpr size_t kRedzone = 64;  // how much of pad and slack is looked at after each launch
+constexpr unsigned char kPoison = 0xFF;
+// What pad and slack hold, at even and at odd addresses: 0x7FF5 is NaN in each of the formats fp16,
+// bf16, float and double, at every place where one of them can lie.
+constexpr unsigned char kPattern[2] = {0xF5, 0x7F};
 // Guards as long as the buffer, within reason, also catch an index that is wrong by whole rows.
 // They are address space only.
 constexpr size_t kMinGuard = size_t{64} << 10, kMaxGuard = size_t{16} << 20;
@@ -156,6 +164,14 @@ std::string hex(const void* p) {
   return text;
 }
 
+void fill_with_pattern(const Buffer& b) {
+  const auto fill = [](char* first, const char* last) {
+    for (char* p = first; p != last; ++p) *p = static_cast<char>(kPattern[address_of(p) % 2]);
+  };
+  fill(b.pages, b.data);
+  fill(b.data_end(), b.pages + b.page_bytes);
+}
+
 // ---- Allocating and freeing -------------------------------------------------------------------
 
 // Is there memory for `bytes` more? Linux promises more than it has and kills whoever believes it,
@@ -202,16 +218,17 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
       mmap(nullptr, b.map_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return set_error(hipErrorOutOfMemory);
   b.pages = static_cast<char*>(map) + b.guard_bytes;
-  b.data = b.pages + b.page_bytes - aligned_bytes;
+  b.data = b.pages;
+  if (device().guard == Device::Guard::end) b.data += b.page_bytes - aligned_bytes;
+  if (device().guard == Device::Guard::exact) b.data += b.page_bytes - bytes;
   if (mprotect(b.pages, b.page_bytes, PROT_READ | PROT_WRITE) != 0) {
     munmap(map, b.map_bytes());
     return set_error(hipErrorOutOfMemory);
   }
   constexpr size_t kHugePage = size_t{2} << 20;
   if (b.page_bytes >= 2 * kHugePage) madvise(b.pages, b.page_bytes, MADV_HUGEPAGE);
-  std::memset(b.pages, kPattern, b.pad());
   fill_bytes(b.data, kPoison, bytes);
-  std::memset(b.data_end(), kPattern, b.slack());
+  fill_with_pattern(b);
   forbid(b.pages, b.pad());
   forbid(b.data_end(), b.slack());
 
@@ -228,25 +245,27 @@ hipError_t allocate(void** pointer, size_t bytes, PointerKind kind, const char* 
   return hipSuccess;
 }
 
-// All equal to the next one, and the first one right.
+// The first two bytes right, and all others equal to the one two before.
 bool holds_pattern(const char* first, const char* last) {
-  if (first == last) return true;
-  return static_cast<unsigned char>(*first) == kPattern &&
-         std::memcmp(first, first + 1, static_cast<size_t>(last - first) - 1) == 0;
+  const auto is_right = [](const char* p) {
+    return static_cast<unsigned char>(*p) == kPattern[address_of(p) % 2];
+  };
+  const size_t bytes = static_cast<size_t>(last - first);
+  if (bytes == 0) return true;
+  if (bytes == 1) return is_right(first);
+  return is_right(first) && is_right(first + 1) && std::memcmp(first, first + 2, bytes - 2) == 0;
 }
 
-// Is the pattern around the buffer as it was? Looks at `reach` bytes in front of it. If not, *what
-// tells which side was written, and the pattern is made good.
+// Is the pattern around the buffer as it was? Looks at `reach` bytes on either side of it. If not,
+// *what tells which side was written, and the pattern is made good.
 bool check_redzone(const Buffer& b, size_t reach, std::string* what) {
   if (kAddressSanitizer) return true;
-  const size_t front = std::min(reach, b.pad());
-  const bool before = holds_pattern(b.data - front, b.data);
-  const bool behind = holds_pattern(b.data_end(), b.data_end() + b.slack());
+  const bool before = holds_pattern(b.data - std::min(reach, b.pad()), b.data);
+  const bool behind = holds_pattern(b.data_end(), b.data_end() + std::min(reach, b.slack()));
   if (before && behind) return true;
   *what = std::string("memory just ") + (before ? "behind" : "in front of") + " the " + name_of(b) +
           " was written";
-  std::memset(b.pages, kPattern, b.pad());
-  std::memset(b.data_end(), kPattern, b.slack());
+  fill_with_pattern(b);
   return false;
 }
 
@@ -294,7 +313,7 @@ hipError_t release(const char* function, void* pointer, PointerKind kind) {
                     (kind == PointerKind::device ? "hipHostFree" : "hipFree"));
   std::string damage;
   const int device = b->device;
-  if (!check_redzone(*b, b->pad(), &damage))
+  if (!check_redzone(*b, b->page_bytes, &damage))
     raise_fault(hipErrorIllegalAddress, call + damage + " since it was allocated", device);
   bury(h, *b);
   return device_state(device);

@@ -13,6 +13,8 @@
 #include <sanitizer/common_interface_defs.h>
 #elif defined(COURSE_SANITIZE_THREAD)
 #include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
 #endif
 
 namespace cpu {
@@ -37,6 +39,13 @@ inline void acquire(void* sync) {
   if (sync != nullptr) __tsan_acquire(sync);
 }
 inline void release(void* sync) { __tsan_release(sync); }
+// What this thread writes while there is one counts for nothing.
+struct Unseen {
+  Unseen() { __tsan_ignore_thread_begin(); }
+  ~Unseen() { __tsan_ignore_thread_end(); }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+};
 #else
 inline constexpr bool kThreads = false;
 inline void* current_fiber() { return nullptr; }

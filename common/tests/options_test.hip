@@ -244,12 +244,14 @@ TEST_CASE("options: --json wants a folder that is there") {
       contains_text(complaint(kAdd, {"--json", "/no/such/a.json"}), "there is no folder /no/such"));
 }
 
-TEST_CASE("options: --wave, --devices and --order reach the CPU backend") {
-  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER");
+TEST_CASE("options: --wave, --devices, --order and --guard reach the CPU backend") {
+  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER"),
+      guard("HIP_CPU_GUARD");
   parse(kAdd, {});
   CHECK(wave.value() == "unset");
   CHECK(devices.value() == "unset");
   CHECK(order.value() == "unset");
+  CHECK(guard.value() == "unset");
   for (const char* threads : {"32", "64"}) {
     parse(kAdd, {"--wave", threads});
     CHECK(wave.value() == threads);
@@ -258,14 +260,20 @@ TEST_CASE("options: --wave, --devices and --order reach the CPU backend") {
     parse(kAdd, {"--devices", count});
     CHECK(devices.value() == count);
   }
-  for (const char* turns : {"forward", "reverse", "random:0", "random:18446744073709551615"}) {
+  for (const char* turns :
+       {"forward", "reverse", "waves", "random:0", "random:18446744073709551615"}) {
     parse(kAdd, {"--order", turns});
     CHECK(order.value() == turns);
   }
+  for (const char* where : {"end", "exact", "begin"}) {
+    parse(kAdd, {"--guard", where});
+    CHECK(guard.value() == where);
+  }
 }
 
-TEST_CASE("options: --wave, --devices and --order that can't be") {
-  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER");
+TEST_CASE("options: --wave, --devices, --order and --guard that can't be") {
+  const KeptVariable wave("HIP_CPU_WAVE"), devices("HIP_CPU_DEVICES"), order("HIP_CPU_ORDER"),
+      guard("HIP_CPU_GUARD");
   for (const char* count : {"0", "9", "-1", "", "02", "10", "two"})
     CHECK(contains_text(complaint(kAdd, {"--devices", count}), "not a number from 1 to 8"));
   for (const char* threads : {"16", "0", "-32", "", "032", "128"})
@@ -273,18 +281,22 @@ TEST_CASE("options: --wave, --devices and --order that can't be") {
   for (const char* turns :
        {"", "backward", "random", "random:", "random:x", "random:-1", "Forward"})
     CHECK(contains_text(complaint(kAdd, {"--order", turns}),
-                        "none of forward, reverse, random:SEED"));
+                        "none of forward, reverse, waves, random:SEED"));
+  for (const char* where : {"", "both", "End", "begin "})
+    CHECK(contains_text(complaint(kAdd, {"--guard", where}), "none of end, exact, begin"));
   for (const char* backend : {"cuda", "hip"}) {
     CHECK(
         contains_text(complaint(kAdd, {"--wave", "32"}, backend), "--wave is for the CPU backend"));
     CHECK(
         contains_text(complaint(kAdd, {"--order", "reverse"}, backend), "--order is for the CPU"));
     CHECK(contains_text(complaint(kAdd, {"--devices", "2"}, backend), "--devices is for the CPU"));
+    CHECK(contains_text(complaint(kAdd, {"--guard", "end"}, backend), "--guard is for the CPU"));
     CHECK(contains_text(complaint(kAdd, {"--wave", "32"}, backend), backend));
   }
   CHECK(wave.value() == "unset");
   CHECK(devices.value() == "unset");
   CHECK(order.value() == "unset");
+  CHECK(guard.value() == "unset");
 }
 
 TEST_CASE("options: --list prints the versions and their lessons") {
@@ -303,9 +315,10 @@ TEST_CASE("options: --help shows every option and this backend's sizes") {
     const bool ended = !parse(kGemm, {"--help"}, backend);
     const std::string text = words(output.text());
     CHECK(ended);
-    for (const char* part : {"gemm", "C = A*B", "--help", "--list", "--version", "--size", "MxNxK",
-                             "--seed", "--repeat", "--quick", "--json", "--wave", "--devices",
-                             "--order", "301x67x45 with --quick", "one thread per element of C"})
+    for (const char* part :
+         {"gemm", "C = A*B", "--help", "--list", "--version", "--size", "MxNxK", "--seed",
+          "--repeat", "--quick", "--json", "--wave", "--devices", "--order", "--guard",
+          "301x67x45 with --quick", "one thread per element of C"})
       CHECK(contains_text(text, part));
     CHECK(contains_text(text, sizes));
   }

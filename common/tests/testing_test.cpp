@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/rounding.h"
+#include "common/tests/environment.h"
 
 namespace {
 
@@ -119,4 +120,34 @@ TEST_CASE("testing: same bits") {
   using Arrays = std::vector<Floats>;
   CHECK(testing::same_bits(Arrays{{1}, {}}, Arrays{{1}, {}}));
   CHECK_FALSE(testing::same_bits(Arrays{{1}, {2}}, Arrays{{1}, {3}}));
+}
+
+namespace {
+
+struct Named {
+  const char* name;
+};
+constexpr Named kNamed[] = {{"naive"}, {"tiled"}, {"tile"}};
+
+template <class Versions>
+std::string names_of(const Versions& versions) {
+  std::string names;
+  for (const Named& version : versions) names += std::string(version.name) + " ";
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("testing: COURSE_VERSIONS chooses versions, in the list's order, by their whole names") {
+  KeptVariable variable("COURSE_VERSIONS");
+  const auto own = [] { return std::vector<Named>{{"best"}, {"tiled"}}; };
+  REQUIRE(names_of(testing::chosen(kNamed)) == "naive tiled tile ");
+  variable.set("");
+  REQUIRE(names_of(testing::chosen(kNamed)) == "naive tiled tile ");
+  variable.set("tile,naive");
+  REQUIRE(names_of(testing::chosen(kNamed)) == "naive tile ");
+  REQUIRE(names_of(testing::chosen(own())).empty());
+  variable.set("best");
+  REQUIRE(names_of(testing::chosen(own())) == "best ");
+  for (const Named& version : testing::chosen(kNamed)) FAIL(version.name);
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from . import bench_file, peers, process, results, terminal
+from . import bench_file, peers, process, python_env, results, terminal
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from .steps import Step
 from .terminal import say
@@ -344,22 +344,13 @@ def parse_peers(text: str | None, backend: str) -> set[str]:
     return names
 
 
-def find_library(module: str, candidates: list[str]) -> str | None:
-    """The first interpreter that has the module, without loading it."""
-    question = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"
-    for python in candidates:
-        if process.output([python, "-c", question]) is not None:
-            return python
-    return None
-
-
 def find_interpreters(wanted: set[str], candidates: list[str]) -> dict[str, str]:
     """Who runs each peer's script. Says which library is missing, and goes on without."""
     found = {}
     for name, (peer, _) in SCRIPTS.items():
         if name not in wanted:
             continue
-        python = find_library(name, candidates)
+        python = python_env.find([name], candidates)
         if python:
             found[name] = python
         else:

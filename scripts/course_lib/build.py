@@ -48,8 +48,7 @@ class Build:
     def program(self, step: Step) -> Path:
         return self.folder / step.folder.parent.name / step.name
 
-    def configure(self, hardware: Hardware, python: Path | None = None,
-                  definitions: list[str] | None = None) -> None:
+    def configure(self, hardware: Hardware, python: str | None = None) -> None:
         """Runs CMake. `python` is the interpreter for the NumPy references, if there is one."""
         environment = dict(self.environment)
         if self.backend == "cuda" and hardware.nvcc and not shutil.which("nvcc"):
@@ -57,7 +56,6 @@ class Build:
         command = ["cmake", "--preset", self.backend, "-B", str(self.folder)]
         if python:
             command.append(f"-DPython3_EXECUTABLE={python}")
-        command += definitions or []
         if not self.is_configured():
             command.append("--fresh")  # forgets what a failed or a moved configuration has found
         progress = terminal.Progress("configuring")
@@ -81,10 +79,13 @@ class Build:
         )
         return home is not None and home[1] == str(self.root)
 
-    def build(self, targets: list[str]) -> None:
-        """Builds the targets; all there are where the list is empty."""
+    def build(self, targets: list[str], rules: Path | None = None) -> None:
+        """Builds the targets; all there are where the list is empty. `rules` are another ninja file, which
+        is taken instead of the build's own."""
         command = ["cmake", "--build", str(self.folder), "--parallel", str(process.cpu_count())]
-        if targets:
+        if rules:
+            command += ["--", "-f", str(rules), *targets]
+        elif targets:
             command += ["--target", *targets]
         environment = {**self.environment, "NINJA_STATUS": "[%f/%t] "}
         progress = terminal.Progress(f"building for {self.backend}")

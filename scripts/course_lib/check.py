@@ -1,10 +1,10 @@
-"""Checks what a learner wrote: runs the step's program with it over the step's shapes, and puts what
-went wrong into words. compiling.py makes that program.
+"""Runs the step's program with what a learner wrote over the step's shapes, and finds what the failing
+runs share. compiling.py makes that program, verdict.py judges by its runs.
 
-Every run is one process of the program with --quick, one shape, one size of a wave and one order of
-threads. On the CPU backend a run ends with a line that names the thread where a kernel reads outside
-a buffer, where threads wait at different barriers, or where nothing moves any more; what depends on
-the order of threads shows as rows that are right in one order and wrong in another.
+Every run is one process of the program with --quick, one shape and one setting: the size of a wave, the
+order in which threads and blocks run, and where the guard pages lie. On the CPU backend a run ends with a
+line that names the thread where a kernel reads outside a buffer, where threads wait at different barriers,
+or where nothing moves any more.
 """
 
 from __future__ import annotations
@@ -14,20 +14,49 @@ import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Callable, Sequence
 
 from . import process, results
 from .errors import FAILED
 from .exercises import Course
 
-# Seconds of one run, which rarely has the machine for itself; kernels are stopped by HIP_CPU_TIMEOUT.
+# Seconds of one run, which rarely has the machine for itself. A kernel is stopped by HIP_CPU_TIMEOUT,
+# which counts the processor's time: a loaded machine is no endless loop.
 TIMEOUT = 40.0
-CPU_TIMEOUT = "5"
+CPU_TIMEOUT = "2"
 
-# What is tried on the CPU backend: a shape's rows must be right in all of them.
-SETTINGS = (("32", "forward"), ("32", "reverse"), ("64", "random:7"))
-GPU_SETTINGS = (("", ""),)
+
+@dataclass(frozen=True)
+class Setting:
+    """How one run is done on the CPU backend; nothing of it can be chosen on a GPU."""
+
+    wave: str = ""  # threads in a wave
+    order: str = ""  # in which threads and blocks run
+    guard: str = ""  # where guard pages lie: `end` and `exact` behind each buffer, `begin` before it
+
+    def words(self) -> str:
+        """As the program's command line takes it."""
+        return f"--wave {self.wave} --order {self.order} --guard {self.guard}" if self.wave else ""
+
+
+# What is tried on the CPU backend: a shape's rows must be right in all of them. The first is the one that
+# the others are compared with, to find what alone makes a run fail.
+PLAIN = Setting("32", "forward", "end")
+SETTINGS = (PLAIN, Setting("32", "reverse", "begin"), Setting("64", "random:7", "exact"),
+            Setting("64", "waves", "begin"))
+GPU_SETTINGS = (Setting(),)
+
+
+def settings_of(course: Course) -> tuple[Setting, ...]:
+    """Where kernels rely on the alignment of whole buffers, which HIP promises, `exact` would break them."""
+    return tuple(replace(setting, guard="end") if course.aligned and setting.guard == "exact" else setting
+                 for setting in SETTINGS)
+
+
+# One host thread: what a missing barrier reads is then always the same. Shared memory begins as NaN.
+ENVIRONMENT = {"HIP_CPU_TIMEOUT": CPU_TIMEOUT, "HIP_CPU_THREADS": "1", "HIP_CPU_POISON": "1"}
 
 # How the CPU backend words what a kernel did, and what it is called here.
 FAULTS = (
@@ -35,8 +64,11 @@ FAULTS = (
                 r"memory just .* was written|outside the launch's|freed buffer|"
                 r"illegal memory access|Memory access fault"),
     ("null", r"through a null pointer"),
+    ("array", r"runtime error: index .* out of bounds"),
+    ("loop", r"endless loop"),
+    ("alignment", r"not aligned as its type asks"),
     ("barrier", r"barrier|returned while|different"),
-    ("deadlock", r"has not finished in time|wait"),
+    ("deadlock", r"wait"),
     ("stack", r"needs more stack"),
     ("division", r"division by zero"),
 )
@@ -44,13 +76,18 @@ FAULT_WORDS = {
     "outside": "a thread leaves its buffer",
     "null": "a thread follows a null pointer",
     "barrier": "the threads of a block don't meet at the same barrier",
+    "loop": "a thread runs on and on: an endless loop",
+    "alignment": "a pointer is not aligned as its type asks, or was never set",
     "deadlock": "threads wait for each other for ever",
+    "array": "a thread leaves an array",
     "stack": "a thread needs too much stack",
     "division": "an integer is divided by zero",
-    "timeout": "the program does not end",
+    "timeout": "the program does not end: an endless loop, or a barrier that is never reached",
     "crash": "the program crashes",
     "error": "the program stops",
 }
+LEAST_PASSING = 2  # shapes that must be right before the failing ones are said to share something
+ENDLESS = ("timeout", "loop", "deadlock")  # faults after which no other run is begun
 
 
 # ---- Running -----------------------------------------------------------------------------------
@@ -73,15 +110,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """One process: a shape, a size of a wave, an order of threads."""
+    """One process of the program."""
 
     shape: str
-    wave: str
-    order: str
+    setting: Setting
     outcomes: tuple[Outcome, ...]
     fault: str = ""  # a key of FAULT_WORDS; empty: the program came to its end
     message: str = ""  # the program's own words on it
     output: str = field(default="", compare=False, repr=False)  # all that it printed
+    dimensions: tuple[str, ...] = field(default=(), compare=False)  # the names of the shape's numbers
 
     @property
     def elements(self) -> int:
@@ -91,22 +128,29 @@ class Run:
     def ok(self) -> bool:
         return not self.fault and all(outcome.status == "ok" for outcome in self.outcomes)
 
+    def words(self) -> str:
+        """What is wrong with it, in a line."""
+        if self.fault:
+            return f"{FAULT_WORDS[self.fault]}: {self.message.partition(chr(10))[0]}"
+        return "; ".join(f"{outcome.version} at {outcome.problem}: {words_of(outcome)}"
+                         for outcome in self.outcomes if outcome.status != "ok")
+
 
 def run_all(program: Path, course: Course, versions: list[str], on_gpu: bool,
-            replace: dict[str, str], at_a_time: int = 0, to_first_failure: bool = False) -> list[Run]:
+            places: dict[str, str], at_a_time: int = 0, to_first_failure: bool = False) -> list[Run]:
     """Every shape in every setting, as many `at_a_time` as there are processors unless it says. After
     one that does not end, no other is begun; nor after any that fails, where that is enough."""
-    settings = GPU_SETTINGS if on_gpu else SETTINGS
-    jobs = [(shape, *setting) for shape in (course.shapes or ("",)) for setting in settings]
+    settings = GPU_SETTINGS if on_gpu else settings_of(course)
+    jobs = [(shape, setting) for shape in (course.shapes or ("",)) for setting in settings]
 
     enough = threading.Event()
 
     def one(number: int) -> Run | None:
         if enough.is_set():
             return None
-        shape, wave, order = jobs[number]
-        run = run_one(program, course, versions, shape, wave, order, replace, number=number)
-        if run.fault == "timeout" or (to_first_failure and not run.ok):
+        shape, setting = jobs[number]
+        run = run_one(program, course, versions, shape, setting, places, number=number)
+        if run.fault in ENDLESS or (to_first_failure and not run.ok):
             enough.set()
         return run
 
@@ -114,8 +158,8 @@ def run_all(program: Path, course: Course, versions: list[str], on_gpu: bool,
         return [run for run in pool.map(one, range(len(jobs))) if run]
 
 
-def run_one(program: Path, course: Course, versions: list[str], shape: str, wave: str, order: str,
-            replace: dict[str, str], number: int = 0, under: tuple[str, ...] = (),
+def run_one(program: Path, course: Course, versions: list[str], shape: str, setting: Setting,
+            places: dict[str, str], number: int = 0, under: tuple[str, ...] = (),
             environment: dict[str, str] | None = None, seconds: float = TIMEOUT) -> Run:
     """One process of the program, perhaps `under` another one that watches it."""
     written = program.parent / f"{number}.json"
@@ -126,39 +170,38 @@ def run_one(program: Path, course: Course, versions: list[str], shape: str, wave
         command += ["--version", version]
     if shape:
         command += ["--size", shape]
-    if wave:
-        command += ["--wave", wave, "--order", order]
-    # One host thread: what a missing barrier reads is then always what the block before left there.
-    variables = {**os.environ, "HIP_CPU_TIMEOUT": CPU_TIMEOUT, "HIP_CPU_THREADS": "1",
-                 **(environment or {})}
+    command += setting.words().split()
+    variables = {**os.environ, **ENVIRONMENT, **(environment or {})}
     code, out, complaint = process.limited(command, seconds, variables, program.parent)
     if code is None:
-        return Run(shape, wave, order, (), "timeout", f"not at its end after {seconds:.0f} s")
-    for made, path in replace.items():
+        return Run(shape, setting, (), "timeout", f"not at its end after {seconds:.0f} s")
+    for made, path in places.items():
         out, complaint = out.replace(made, path), complaint.replace(made, path)
-    outcomes: tuple[Outcome, ...] = ()
+    report = {"tables": []}
     if written.is_file():
         try:
             report = results.load(written)
         except ValueError as error:  # the program was ended as it wrote
-            report, code, complaint = {"tables": []}, code or FAILED, f"{complaint}\n{error}"
-        outcomes = tuple(
-            _outcome(table["problem"], row)
-            for table in report["tables"] for row in table["rows"]
-            if not row["peer"] and row["status"] != "skipped")
+            code, complaint = code or FAILED, f"{complaint}\n{error}"
+    outcomes = tuple(
+        _outcome(table["problem"], row)
+        for table in report["tables"] for row in table["rows"]
+        if not row["peer"] and row["status"] != "skipped")
+    all_ok = all(outcome.status == "ok" for outcome in outcomes)
+    fault, message = fault_of(code, complaint, all_ok)
+    return Run(shape, setting, outcomes, fault, message, out, tuple(report.get("dimensions", ())))
+
+
+def fault_of(code: int, complaint: str, all_ok: bool) -> tuple[str, str]:
+    """How a program ended by its exit code and its last words: a key of FAULT_WORDS ("" where it came to
+    its end), and the words."""
     message = "\n".join(line for line in complaint.splitlines() if line.strip())
-    fault = ""
+    named = next((name for name, words in FAULTS if re.search(words, message)), "") if message else ""
     if code < 0:
-        fault = "crash"
-        message = message or f"ended by signal {-code}"
-    elif code not in (0, 1) or (code == 1 and all(o.status == "ok" for o in outcomes)):
-        fault = "error"
-    if message and fault:
-        fault = next((name for name, words in FAULTS if re.search(words, message)), fault)
-    elif message:
-        named = next((name for name, words in FAULTS if re.search(words, message)), "")
-        fault = named if code != 0 else ""
-    return Run(shape, wave, order, outcomes, fault, message, out)
+        return named or "crash", message or f"ended by signal {-code}"
+    if code == 0:
+        return "", message
+    return named or ("error" if code != FAILED or all_ok else ""), message
 
 
 def _outcome(problem: str, row: dict) -> Outcome:
@@ -173,16 +216,30 @@ def _outcome(problem: str, row: dict) -> Outcome:
                    row.get("first", row["index"]), row["max_error"], row["bound"], row["note"])
 
 
+def words_of(outcome: Outcome) -> str:
+    """What is wrong with a row."""
+    if outcome.status == "unwritten":
+        return "elements were never written"
+    if outcome.status == "nan":
+        return "the result is NaN"
+    if outcome.max_error is None:
+        return "the result is infinite or NaN"
+    return f"off by {outcome.max_error:.2g}, allowed are {outcome.bound or 0:.2g}"
+
+
 # ---- What the failures share -------------------------------------------------------------------
 
 
-def common_property(failing: list[str], passing: list[str], names: list[str]) -> str:
-    """What all failing shapes have and no passing one: "n % 256 != 0", "K > 32", or "".
+def common_property(failing: list[str], passing: list[str], names: Sequence[str]) -> str:
+    """What all failing shapes have and no passing one: "n is no multiple of 256", "K is more than 32", or "".
 
-    A shape is "17x33x65"; `names` are the dimensions' names.
+    A shape is "17x33x65"; `names` are the dimensions' names. Where all but one fail, they share much by
+    chance: then nothing is said.
     """
     if not passing or not failing:
         return "every shape fails" if failing else ""
+    if len(passing) < LEAST_PASSING:
+        return ""
     fails = [[int(part) for part in shape.split("x")] for shape in failing]
     passes = [[int(part) for part in shape.split("x")] for shape in passing]
 
@@ -204,14 +261,32 @@ def common_property(failing: list[str], passing: list[str], names: list[str]) ->
     return ""
 
 
-def order_dependent(runs: list[Run]) -> list[str]:
-    """Versions whose results are right in one order of threads and wrong in another, at the same
-    shape and size of a wave: they race, or a barrier is missing."""
-    verdicts: dict[tuple[str, str, str, str], set[bool]] = {}
+def what_alone_fails(runs: list[Run], again: Callable[[str, Setting], Run]) -> str:
+    """The one thing about a setting that makes a version fail where the plain setting is right: "waves of
+    64", an order, a place of the guard pages; "" where there is no such thing. again(shape, setting) does a
+    run once more."""
+    by_shape: dict[str, dict[Setting, Run]] = {}
     for run in runs:
-        if run.fault:
-            continue
-        for outcome in run.outcomes:
-            key = (outcome.version, outcome.problem, run.shape, run.wave)
-            verdicts.setdefault(key, set()).add(outcome.status == "ok")
-    return list(dict.fromkeys(key[0] for key, seen in verdicts.items() if len(seen) == 2))
+        by_shape.setdefault(run.shape, {})[run.setting] = run
+    mixed = {shape: some for shape, some in by_shape.items()
+             if PLAIN in some and some[PLAIN].ok and not all(run.ok for run in some.values())}
+    if not mixed or any(not some[PLAIN].ok for some in by_shape.values() if PLAIN in some):
+        return ""
+    shape, some = min(mixed.items(), key=lambda item: next(iter(item[1].values())).elements)
+    failing = [setting for setting, run in some.items() if not run.ok]
+    passing = [setting for setting, run in some.items() if run.ok]
+    found = []
+    for what in ("wave", "order", "guard"):
+        bad = {getattr(setting, what) for setting in failing}
+        suspects = [value for value in bad if value not in {getattr(s, what) for s in passing}]
+        if suspects and not again(shape, replace(PLAIN, **{what: suspects[0]})).ok:
+            found.append((what, suspects))
+    if len(found) != 1:
+        return ""
+    what, values = found[0]
+    return {"wave": f"only with waves of {' or '.join(values)}",
+            "order": "only where threads or blocks run in another order than the usual one: "
+                     f"{' or '.join(values)}",
+            "guard": "only where the first byte before or behind a buffer can be seen, or a buffer does not "
+                     "begin at a multiple of 16 bytes",
+            }[what]

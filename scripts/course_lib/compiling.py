@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,24 @@ from .errors import FAILED, CourseError
 from .exercises import Course
 
 TIMEOUT = 600.0  # seconds
+
+# In a check a variable that nobody has set holds a large number, and an index outside an array is reported.
+WATCHED = "-ftrivial-auto-var-init=pattern -fsanitize=bounds -fno-sanitize-recover=all"
+
+# A compiler that judges a text names a line of it.
+JUDGED = re.compile(r"^\S.*?(?::\d+(?::\d+)?:|\(\d+\):) (?:fatal )?error\b", re.MULTILINE)
+# A linker that judges a text names what is missing in it, or is there twice.
+UNLINKED = re.compile(r"undefined (?:reference|symbol)|multiple definition|duplicate symbol")
+# What both say where the machine has failed, and not the text; not looked for in lines that speak of a
+# line of it, or quote one.
+MACHINE = re.compile(
+    r"\b[Kk]illed\b|[Oo]ut of memory|memory exhausted|[Cc]annot allocate memory|bad_alloc|"
+    r"internal compiler error|[Cc]annot execute|cannot find|cannot open|can't open|[Nn]ot found$|"
+    r"No such file or directory|Permission denied|Input/output error|Too many open files|"
+    r"Resource temporarily unavailable|[Ss]egmentation fault|[Bb]us error")
+ON_A_LINE = re.compile(r"^\s*\d* \||^\S.*?(?::\d+(?::\d+)?:|\(\d+\):) "
+                       r"(?!fatal error|internal compiler error)")
+MISSING_INCLUDE = re.compile(r"^(.+?):\d+(?::\d+)?: fatal error: .*(?:No such file|not found)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +68,8 @@ def of(build: Build, course: Course, folder: Path, seconds: float = TIMEOUT) -> 
 class Compiler(ABC):
     """Compiles a step's program with some of its files replaced."""
 
-    PRECOMPILED: tuple[str, ...]  # headers that the files include before anything of the step
+    # By what is compiled: headers that its files include before anything of the step.
+    PRECOMPILED: dict[str, tuple[str, ...]]
 
     def __init__(self, build: Build, course: Course, folder: Path, seconds: float):
         self.build, self.course, self.folder, self._seconds = build, course, folder, seconds
@@ -58,27 +78,50 @@ class Compiler(ABC):
         self._environment = {**build.environment, "CCACHE_DISABLE": "1"}
         self._children: list[subprocess.Popen] = []
         self._stopped = False
-        step = course.step
-        answer = process.output(["ninja", "-C", str(build.folder), "-t", "commands",
-                                 f"{step.folder.parent.name}/{step.name}"])
-        self._commands = (answer or "").splitlines()
-        self._link = self._commands[-1] if self._commands else ""
+        self._commands: dict[str, list[str]] = {}
+        self._links: dict[str, str] = {}  # the last command of each program
 
     @abstractmethod
     def compile(self, files: dict[str, str], shown_as: dict[str, str], fast: bool,
-                behind: bool = False) -> Compiled:
-        """`files` are texts by file name, `shown_as` the paths that the learner knows them by. `fast`:
-        little optimization, for checks; else as the course builds it, for times. What was compiled
-        before is taken from the folder. `behind`: whatever else runs goes first."""
+                behind: bool = False, what: str = "program") -> Compiled:
+        """The step's "program", or its "test". `files` are texts by file name, `shown_as` the paths that
+        the learner knows them by. `fast`: little optimization, for checks; else as the course builds it,
+        for times. What was compiled before is taken from the folder. `behind`: whatever else runs goes
+        first. Raises CourseError(FAILED) where the machine has failed: that is no verdict on a text, and
+        nothing of it is kept."""
 
     @abstractmethod
     def needed(self, cpu: Build) -> list[str]:
-        """What must be built before compile() can link; drops libraries that the program, as `cpu` has
+        """What must be built before compile() can link the program; drops libraries that it, as `cpu` has
         built it, does not use."""
 
-    def libraries(self) -> list[str]:
+    def parts(self, what: str) -> list[str]:
+        """What compile() takes from the build, in which it must be up to date."""
+        return self.libraries(what)
+
+    def libraries(self, what: str = "program") -> list[str]:
         """The build's own libraries that the program links."""
-        return re.findall(r"(?<= )[^/\s]\S*\.a(?= |$)", self._link)
+        return re.findall(r"(?<= )[^/\s]\S*\.a(?= |$)", self.link_of(what))
+
+    def name_of(self, what: str) -> str:
+        return self.course.step.name + ("_test" if what == "test" else "")
+
+    def commands(self, what: str) -> list[str]:
+        """The build's commands for a program and all that it needs; none where it does not know it."""
+        if what not in self._commands:
+            answer = process.output(["ninja", "-C", str(self.build.folder), "-t", "commands",
+                                     f"{self.course.step.folder.parent.name}/{self.name_of(what)}"])
+            self._commands[what] = (answer or "").splitlines()
+        return self._commands[what]
+
+    def link_of(self, what: str) -> str:
+        if what not in self._links:
+            self._links[what] = next(iter(self.commands(what)[-1:]), "")
+        return self._links[what]
+
+    def drop(self, library: str) -> None:
+        """The program does not use the library: it is not linked."""
+        self._links["program"] = self.link_of("program").replace(f" {library}", "", 1)
 
     def stop(self) -> None:
         """Ends a compile() in another thread, and lets none begin."""
@@ -86,9 +129,9 @@ class Compiler(ABC):
         for child in self._children:
             process.end(child)
 
-    def command_of(self, source: Path) -> tuple[str, str]:
+    def command_of(self, source: Path, what: str = "program") -> tuple[str, str]:
         """The command that compiles a source in the build, and the object file that it makes."""
-        found = [line for line in self._commands
+        found = [line for line in self.commands(what)
                  if re.search(rf"-c \S*{re.escape(str(source))}'?( |$)", line)]
         if not found:
             raise self.not_built()
@@ -119,19 +162,42 @@ class Compiler(ABC):
         process.raise_if_disk_full(text, place)
         for made, path in rename.items():
             text = text.replace(made, path)
-        if code is None and not self._stopped:
-            text += f"the compiler was not at its end after {self._seconds:.0f} s\n"
         return code, text
+
+    def is_verdict(self, code: int | None, text: str, judged: re.Pattern,
+                   own: Iterable[str] = ()) -> bool:
+        """Whether what a command has said may be kept: it has done its work, or has refused the text with
+        a message that fits `judged`. Raises CourseError where the machine has failed instead. `own` are
+        the names that `text` has for the learner's files: a file that one of them includes and that is
+        not there is the text's fault, but may be there another time."""
+        if code == 0 or self._stopped:
+            return code == 0
+        missing = MISSING_INCLUDE.search(text)
+        if missing and missing[1] in own:
+            return False
+        failed = next((line.strip() for line in text.splitlines()
+                       if not ON_A_LINE.match(line) and MACHINE.search(line)), "")
+        # sh gives 126 and more where a command can't be run or was ended.
+        if code is not None and 0 < code < 126 and not failed and judged.search(text):
+            return True
+        if code is None:
+            failed = f"not at its end after {self._seconds:.0f} s"
+        elif not failed:
+            failed = f"exit code {code}, without a word on the file"
+        raise CourseError(f"the compiler failed, which says nothing about your file ({failed}): run the same "
+                          "command again", FAILED, text.rstrip())
 
     def link(self, command: str, place: Path, behind: bool, fast: bool) -> tuple[int | None, str]:
         """gold is twice as quick, where the compiler can use it."""
+        if fast:
+            command = command.replace(" -o ", f" {WATCHED} -o ", 1)
         if fast and self.build.backend == "cpu" and shutil.which("ld.gold"):
             quick = self.run(command.replace(" -o ", " -fuse-ld=gold -o ", 1), place, behind, {})
             if quick[0] == 0:
                 return quick
         return self.run(command, place, behind, {})
 
-    def adapted(self, command: str, object_file: str, made: str, fast: bool) -> str:
+    def adapted(self, command: str, object_file: str, made: str, fast: bool, what: str = "program") -> str:
         """The build's command for a learner's text, into another file."""
         command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
         # An emptied region leaves names that nothing uses: that is no news to whoever must fill it.
@@ -139,9 +205,9 @@ class Compiler(ABC):
                          " -Wno-unused-but-set-variable", command) if " -x cu" not in command else command
         command = command.replace(" -x cu ", " -x cu -lineinfo ", 1)  # for compute-sanitizer; costs no time
         if fast:
-            command = re.sub(r" -O[0-9s]\b", " -O0", command)
+            command = re.sub(r" -O[0-9s]\b", f" -O0 {WATCHED}", command)
         if self.build.backend == "cpu":
-            common = self._precompiled(command, object_file, fast)
+            common = self._precompiled(command, object_file, fast, self.PRECOMPILED[what])
             command = command.replace(" -c ", f" {common} -c ", 1)
         return command.replace(f" -o {object_file}", f" -o {made}", 1)
 
@@ -150,28 +216,30 @@ class Compiler(ABC):
         if self._stopped:
             process.end(child)
 
-    def _precompiled(self, command: str, object_file: str, fast: bool) -> str:
+    def _precompiled(self, command: str, object_file: str, fast: bool, headers: tuple[str, ...]) -> str:
         """The words that bring in what every such file includes, precompiled by GCC: most of the time
-        at -O0. A compiler that can't use the file reads the header instead."""
-        folder = self.folder.parent / (Path(self.PRECOMPILED[0]).stem + ("" if fast else "-timed"))
+        at -O0. A compiler that can't use the file reads the headers instead."""
+        name = f"{Path(headers[0]).stem}-{self.build.backend}{'' if fast else '-timed'}"
+        folder = self.folder.parent / name
         header, made, log = folder / "common.h", folder / "common.h.gch", folder / "made_for.txt"
-        command = re.sub(r" -c .*", f" -x c++-header -c {quoted(header)} -o {quoted(folder / 'new')}",
+        new = folder / f"new-{os.getpid()}"
+        command = re.sub(r" -c .*", f" -x c++-header -c {quoted(header)} -o {quoted(new)}",
                          command.replace(f" -o {object_file}", "", 1).replace(" -x c++ ", " ", 1))
-        with _precompiling_lock(folder):
+        with lock_of(folder):
             root = self.build.root / "common"
             texts = [path.read_bytes() for path in sorted(root.rglob("*.h"))]
-            key = hashlib.sha256(repr([command, texts]).encode()).hexdigest()
+            key = hashlib.sha256(repr([command.replace(str(new), ""), texts]).encode()).hexdigest()
             if not log.is_file() or log.read_text(encoding="utf-8") != key:
                 folder.mkdir(parents=True, exist_ok=True)
                 made.unlink(missing_ok=True)
-                header.write_text("".join(f'#include "{name}"\n' for name in self.PRECOMPILED),
-                                  encoding="utf-8")
+                header.write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
                 code, text, _ = process.limited(["sh", "-c", f"exec 2>&1; {command}"], self._seconds,
                                                 self._environment, self.build.folder)
                 process.raise_if_disk_full(text, folder)
-                if code == 0 and (folder / "new").is_file():
-                    os.replace(folder / "new", made)
-                log.write_text(key, encoding="utf-8")
+                if code == 0 and new.is_file():
+                    os.replace(new, made)
+                if code == 0 or JUDGED.search(text) and not MACHINE.search(text):
+                    log.write_text(key, encoding="utf-8")
         return f"-include {quoted(header)}" if made.is_file() else ""
 
 
@@ -179,7 +247,8 @@ _locks: dict[Path, threading.Lock] = {}
 _locks_lock = threading.Lock()
 
 
-def _precompiling_lock(folder: Path) -> threading.Lock:
+def lock_of(folder: Path) -> threading.Lock:
+    """Held by the one thread that makes what belongs into the folder."""
     with _locks_lock:
         return _locks.setdefault(folder, threading.Lock())
 

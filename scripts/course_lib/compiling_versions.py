@@ -18,12 +18,12 @@ from pathlib import Path
 
 from . import process, symbols
 from .build import Build
-from .compiling import Compiled, Compiler, quoted
+from .compiling import JUDGED, UNLINKED, Compiled, Compiler, lock_of, quoted
 from .exercises import Course
 
 
 class VersionCompiler(Compiler):
-    PRECOMPILED = ("common/gpu.h",)
+    PRECOMPILED = {"program": ("common/gpu.h",)}
 
     def __init__(self, build: Build, course: Course, folder: Path, seconds: float):
         super().__init__(build, course, folder, seconds)
@@ -31,21 +31,22 @@ class VersionCompiler(Compiler):
         self._library = f"libstep_{step.name}.a"
         if self._library not in self.libraries():
             raise self.not_built()
-        self._sources = {file: self.command_of(step.folder / file) for file in course.files}
 
     def needed(self, cpu: Build) -> list[str]:
         program = symbols.of([cpu.program(self.course.step)]).strong
         for library in self.libraries():
             made = cpu.folder / library
             if library.startswith("libstep_") and made.is_file() and not symbols.of([made]).strong & program:
-                self._link = self._link.replace(f" {library}", "", 1)
-        return [*self._objects(), *self.libraries()]
+                self.drop(library)
+        return self.parts("program")
+
+    def parts(self, what: str) -> list[str]:
+        return [*self._objects(what), *self.libraries(what)]
 
     def compile(self, files: dict[str, str], shown_as: dict[str, str], fast: bool,
-                behind: bool = False) -> Compiled:
-        step = self.course.step
-        newest = self.newest([*self._objects(), *self.libraries(),
-                              *(self._sources[file][1] for file in files)])
+                behind: bool = False, what: str = "program") -> Compiled:
+        # An object file is the same for the program and the test.
+        newest = self.newest([*self.parts("program"), *(self._object_of(file) for file in files)])
         with ThreadPoolExecutor(process.cpu_count()) as pool:
             made = dict(zip(files, pool.map(
                 lambda name: self._compile_one(name, files[name], shown_as, newest, fast, behind), files)))
@@ -54,74 +55,81 @@ class VersionCompiler(Compiler):
         objects = {name: made_object for name, (_, made_object, _) in made.items()}
         if self._stopped or not all(path and path.is_file() for path in objects.values()):
             return Compiled(None, "" if self._stopped else messages, sources)
-        refusal = self._refusal(objects)
+        refusal = self._refusal(objects, what)
         if refusal:
             return Compiled(None, messages, sources, refusal)
 
-        key = json.dumps([sorted(map(str, objects.values())), self._link, newest])
+        newest = max(newest, self.newest(self.parts(what)))
+        key = json.dumps([sorted(map(str, objects.values())), self.link_of(what), newest])
         place = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
-        program = place / step.name
+        program = place / self.name_of(what)
         if not program.is_file():
             place.mkdir(parents=True, exist_ok=True)
             handle, linked = tempfile.mkstemp(dir=place)
             os.close(handle)
             own = " ".join(map(quoted, objects.values()))
-            command = re.sub(r" -o \S+", f" -o {quoted(Path(linked))}", self._link, count=1)
+            command = re.sub(r" -o \S+", f" -o {quoted(Path(linked))}", self.link_of(what), count=1)
             command = re.sub(rf"(?<= )(?=\S*{re.escape(self._library)}( |$))", f"{own} ", command, count=1)
             code, text = self.link(command, place, behind, fast)
             if code != 0:
                 os.unlink(linked)
+                self.is_verdict(code, text, UNLINKED)
                 return Compiled(None, "" if self._stopped else messages + text, sources)
             os.chmod(linked, 0o755)
             os.replace(linked, program)
         return Compiled(program, messages, sources)
 
-    def _objects(self) -> list[str]:
+    def _objects(self, what: str) -> list[str]:
         """The object files of the program itself, main() above all."""
-        return re.findall(r"(?<= )[^/\s]\S*\.o(?= |$)", self._link.partition(self._library)[0])
+        return re.findall(r"(?<= )[^/\s]\S*\.o(?= |$)", self.link_of(what).partition(self._library)[0])
+
+    def _object_of(self, file: str) -> str:
+        """What the build makes of a file of versions/."""
+        return self.command_of(self.course.step.folder / file)[1]
 
     def _compile_one(self, name: str, text: str, shown_as: dict[str, str], newest: int, fast: bool,
                      behind: bool) -> tuple[Path, Path | None, str]:
         """The source and the object file of a text, and what the compiler said; None where another
         thread has ended it. Both are kept under a name that says all they depend on."""
-        command, object_file = self._sources[name]
+        command, object_file = self.command_of(self.course.step.folder / name)
         key = hashlib.sha256(json.dumps([text, command, newest, fast]).encode()).hexdigest()[:16]
         place = self.folder / "objects" / key
         source, made, log = place / Path(name).name, place / "object.o", place / "messages.txt"
         rename = {str(source): shown_as.get(name, name)}
-        if log.is_file():
-            text = log.read_text(encoding="utf-8")
-        else:
-            place.mkdir(parents=True, exist_ok=True)
-            source.write_text(text, encoding="utf-8")
-            handle, new = tempfile.mkstemp(dir=place)
-            os.close(handle)
-            adapted = self.adapted(command, object_file, quoted(Path(new)), fast)
-            original = re.escape(str(self.course.step.folder / name))
-            adapted = re.sub(rf"-c '?{original}'?(?= |$)", f"-c {quoted(source)}", adapted)
-            code, text = self.run(adapted, place, behind, {})
-            if code != 0:
-                os.unlink(new)
+        with lock_of(place):
+            if log.is_file():
+                text = log.read_text(encoding="utf-8")
             else:
-                os.replace(new, made)
-            if self._stopped:
-                return source, None, ""
-            if code is not None:  # what took too long may take less another time
-                log.write_text(text, encoding="utf-8")
+                place.mkdir(parents=True, exist_ok=True)
+                source.write_text(text, encoding="utf-8")
+                handle, new = tempfile.mkstemp(dir=place)
+                os.close(handle)
+                adapted = self.adapted(command, object_file, quoted(Path(new)), fast)
+                original = re.escape(str(self.course.step.folder / name))
+                adapted = re.sub(rf"-c '?{original}'?(?= |$)", f"-c {quoted(source)}", adapted)
+                code, text = self.run(adapted, place, behind, {})
+                if code != 0:
+                    os.unlink(new)
+                else:
+                    os.replace(new, made)
+                if self._stopped:
+                    return source, None, ""
+                if self.is_verdict(code, text, JUDGED, rename):
+                    log.write_text(text, encoding="utf-8")
         for path, shown in rename.items():
             text = text.replace(path, shown)
         return source, made, text
 
-    def _refusal(self, objects: dict[str, Path]) -> str:
+    def _refusal(self, objects: dict[str, Path], what: str) -> str:
         """A line on the first of the learner's files that does not define what the step calls."""
-        replaced = {self.build.folder / self._sources[file][1] for file in objects}
+        replaced = {self.build.folder / self._object_of(file) for file in objects}
         step_objects = self.build.folder / f"CMakeFiles/step_{self.course.step.name}.dir"
         rest = [path for path in step_objects.rglob("*.o") if path not in replaced]
-        rest += [self.build.folder / path for path in self._objects()]
+        rest += [self.build.folder / path for path in self._objects(what)]
         for file, made in objects.items():
             others = symbols.of([*rest, *(path for name, path in objects.items() if name != file)])
             line = symbols.refusal(Path(file).name, symbols.of([made]),
-                                   symbols.of([self.build.folder / self._sources[file][1]]), others)
+                                   symbols.of([self.build.folder / self._object_of(file)]), others)
             if line:
                 return line
         return ""

@@ -7,6 +7,8 @@ files:
 
     shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
     arguments = []                    # further words for its command line
+    aligned = true                    # optional: kernels rely on HIP's alignment of whole buffers
+    races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too
 
     [[exercise]]
     name = "block_sum_tree"           # the region's function or kernel
@@ -75,6 +77,14 @@ class Exercise:
 
 
 @dataclass(frozen=True)
+class RaceRun:
+    """What the step's program is told where ThreadSanitizer looks for races."""
+
+    size: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Course:
     """What a step asks of its learner."""
 
@@ -82,6 +92,8 @@ class Course:
     shapes: tuple[str, ...]
     arguments: tuple[str, ...]
     exercises: tuple[Exercise, ...]
+    races: RaceRun = RaceRun("", ())
+    aligned: bool = False  # kernels rely on the alignment of whole buffers
 
     @property
     def files(self) -> list[str]:
@@ -97,6 +109,19 @@ class Course:
         """The files whose exercises show in a row of the program's table."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises
                                   if not exercise.versions or version in exercise.versions))
+
+    def named(self, name: str) -> list[Exercise]:
+        """The exercises that a name means: one by its own, or all that show in a version, by which the
+        messages of `check` call them, or that stand in a file. Raises CourseError(USAGE) where it means
+        none."""
+        plain = name.rpartition("/")[2]
+        for matches in (lambda e: e.name == name, lambda e: name in e.versions,
+                        lambda e: plain in (Path(e.file).name, Path(e.file).stem)):
+            found = [exercise for exercise in self.exercises if matches(exercise)]
+            if found:
+                return found
+        lines = [e.name + (f" ({', '.join(e.versions)})" if e.versions else "") for e in self.exercises]
+        raise CourseError(f"{self.step.number} has no exercise '{name}'; it has {', '.join(lines)}", USAGE)
 
     @property
     def versions(self) -> list[str]:
@@ -126,16 +151,39 @@ class Course:
         """Those that nothing has been written into yet. Where the marks of a file are gone: none."""
         found: list[Exercise] = []
         for file, text in texts.items():
-            own = [exercise for exercise in self.exercises if exercise.file == file]
             lines = text.splitlines()
-            try:
-                places = regions(text, file)
-            except CourseError:
-                continue
-            if len(places) == len(own):
-                found += [exercise for exercise, place in zip(own, places)
-                          if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
+            found += [exercise for exercise, place in self._places(file, text)
+                      if " ".join(lines[place.first : place.last]).split() == exercise.blank.split()]
         return found
+
+    def filled(self, texts: dict[str, str], written: list[Exercise]) -> dict[str, str]:
+        """The texts with the repository's lines in all regions but those of `written`; without the files
+        in which nothing is written. A file whose marks are gone stays as it is."""
+        found = {}
+        for file, text in texts.items():
+            if not any(exercise.file == file for exercise in written):
+                continue
+            lines, solution = text.splitlines(keepends=True), self.solution(file).splitlines(keepends=True)
+            for exercise, place in reversed(self._places(file, text)):
+                if exercise not in written:
+                    region = exercise.region
+                    lines[place.first : place.last] = solution[region.first : region.last]
+            found[file] = "".join(lines)
+        return found
+
+    def holds(self, exercise: Exercise, text: str, line: int) -> bool:
+        """Whether a line of a learner's file, counted from 1, is in the region of the exercise."""
+        return any(own is exercise and place.first < line <= place.last
+                   for own, place in self._places(exercise.file, text))
+
+    def _places(self, file: str, text: str) -> list[tuple[Exercise, Region]]:
+        """Where the exercises of a file stand in a learner's text; none, where its marks are gone."""
+        own = [exercise for exercise in self.exercises if exercise.file == file]
+        try:
+            places = regions(text, file)
+        except CourseError:
+            return []
+        return list(zip(own, places)) if len(places) == len(own) else []
 
     def with_mistake(self, exercise: Exercise, mistake: Mistake) -> str:
         """The solution with one mistake in one region."""
@@ -190,8 +238,9 @@ def load(step: Step) -> Course:
     FAILED where it and the files don't agree."""
     path = step.folder / "exercise.toml"
     if not path.is_file():
-        raise CourseError(f"step {step.number} ({step.name}) has no exercises", USAGE)
-    declared = _read_toml(path)
+        raise CourseError(f"step {step.number} ({step.name}) has no exercises for "
+                          "`scripts/course start`: its README.md says what to try there", USAGE)
+    declared = read_toml(path)
 
     def wrong(what: str) -> CourseError:
         return CourseError(f"{path.parent.name}/exercise.toml: {what}", FAILED)
@@ -203,7 +252,9 @@ def load(step: Step) -> Course:
             if not isinstance(value, keys[key]):
                 raise wrong(f"{place}: '{key}' is not a {keys[key].__name__}")
 
-    taken(declared, {"shapes": list, "arguments": list, "exercise": list}, "the file")
+    taken(declared, {"shapes": list, "arguments": list, "aligned": bool, "races": dict,
+                     "exercise": list}, "the file")
+    taken(declared.get("races", {}), {"size": str, "arguments": list}, "'races'")
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
@@ -242,11 +293,14 @@ def load(step: Step) -> Course:
         raise wrong("two exercises have the same name")
     if not exercises:
         raise wrong("no [[exercise]]")
-    return Course(step, tuple(declared.get("shapes", [])), tuple(declared.get("arguments", [])),
-                  tuple(exercises))
+    shapes, arguments = tuple(declared.get("shapes", [])), tuple(declared.get("arguments", []))
+    races = declared.get("races", {})
+    return Course(step, shapes, arguments, tuple(exercises),
+                  RaceRun(races.get("size", shapes[0] if shapes else ""),
+                          tuple(races.get("arguments", arguments))), declared.get("aligned", False))
 
 
-def _read_toml(path: Path) -> dict:
+def read_toml(path: Path) -> dict:
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10: pip brings its own reader along

@@ -1,12 +1,12 @@
 """Fingerprints of known mistakes: which rows of which runs fail, and in which way.
 
-A fingerprint holds a word `coarse.fine` for each run, by the run's shape, size of a wave and order of
-threads: which rows were wrong in which way; where, and how often. Two fingerprints are compared in the
+A fingerprint holds a word `coarse.fine` for each run, by the run's shape and setting: which rows were wrong
+in which way; where, and how often. Two fingerprints are compared in the
 runs that both have, so that a shape more or less in exercise.toml leaves the known ones valid.
 
 scripts/exercises.py derives them and keeps them in signatures.json, which nobody edits by hand:
 
-    step -> exercise -> {"digest": "...", "runs": ["1 32 forward", ...],
+    step -> exercise -> {"digest": "...", "runs": ["1 32 forward end", ...],
                          "mistakes": {name: "word word ..."}}    # a word for each of the runs
 
 The words of a mistake end early where a run did not end: no other is begun after it. The digest is that
@@ -20,10 +20,11 @@ import json
 import re
 from pathlib import Path
 
-from .check import Run
+from .check import Run, Setting
 from .exercises import Course, Exercise
 
-LIKENESS = 0.8  # from here on a failure is called by a known mistake's name
+LIKENESS = 0.85  # from here on a failure is said to look like a known mistake
+SAME_RUNS = 0.95  # share of the runs in which the same rows must fail in the same way
 LEAST_RUNS = 3  # that two fingerprints must share to be compared
 
 Words = dict[str, str]  # run -> its word
@@ -42,22 +43,25 @@ def of(runs: list[Run]) -> Words:
         kernel = re.search(r"kernel (\w+)", run.message) if run.fault else None
         fine = [kernel and kernel[1], *((o.failed, o.index) for o in run.outcomes
                                         if o.status != "ok")]
-        words[key_of(run.shape, run.wave, run.order)] = f"{short(*coarse)}.{short(*fine)}"
+        words[key_of(run.shape, run.setting)] = f"{short(*coarse)}.{short(*fine)}"
     return words
 
 
-def key_of(shape: str, wave: str, order: str) -> str:
-    return f"{shape or 'default'} {wave} {order}"
+def key_of(shape: str, setting: Setting) -> str:
+    return f"{shape or 'default'} {setting.wave} {setting.order} {setting.guard}"
 
 
 def likeness(a: Words, b: Words) -> float | None:
-    """1: the same rows of the same runs fail in the same places; 0: nothing alike; None: they share too
-    few runs to be compared. Fingerprints of the same few runs, of which one did not end, can be."""
+    """1: the same rows of the same runs fail in the same places; 0: other rows or other runs fail, which
+    the general words describe better; None: they share too few runs to be compared. Fingerprints of the
+    same few runs, of which one did not end, can be."""
     shared = a.keys() & b.keys()
     if not shared or (len(shared) < LEAST_RUNS and a.keys() != b.keys()):
         return None
     same_rows = sum(a[key].split(".")[0] == b[key].split(".")[0] for key in shared)
     same = sum(a[key] == b[key] for key in shared)
+    if same_rows < SAME_RUNS * len(shared):
+        return 0.0
     return (0.6 * same_rows + 0.4 * same) / len(shared)
 
 

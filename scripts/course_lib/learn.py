@@ -14,12 +14,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import check, compiling, exercises, fingerprints, races, sanitizer, speed, steps, terminal
+from . import (check, compiling, exercises, fingerprints, sanitizer, speed, steps, terminal,
+               verdict_words)
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
 from .fingerprints import Signatures
 from .terminal import say
+from .verdict import Judge, Verdict
 from .workspace import ENDINGS, Progress, Workspace
 
 WIDTH = 100
@@ -102,40 +104,39 @@ def line_of(path: Path, exercise: Exercise) -> int:
 
 def check_step(course: Course, workspace: Workspace, builds: list[Build], signatures: Signatures,
                solution: bool = False) -> int:
-    """Build, correctness, safety and speed of the learner's files. `builds` begins with that of
-    the CPU backend; a second one is a GPU's. With `solution` it checks the repository's own."""
+    """Judges the learner's files, and times them once all is right. `builds` begins with that of the CPU
+    backend; a second one is a GPU's. With `solution` it judges the repository's own."""
     step = course.step
     files = ({name: course.solution(name) for name in course.files} if solution
              else workspace.files(course))
     named = {name: shown(step.folder / name if solution else workspace.file(step, name))
              for name in course.files}
     say(f"{step.number} {step.name}   {', '.join(named[name] for name in files)}", "bold")
+    # What is timed on a GPU is compiled with all optimization, which takes longer than anything else: it
+    # begins now, behind the verdict, and is dropped where that is no pass.
     folder = build_root(builds[0].root) / "check"
-    compiler = compiling.of(builds[0], course, folder / step.name)
-    # What is timed is compiled with all optimization, which takes longer than anything else: it
-    # begins now, behind the check, and is dropped where that fails.
-    timed = {build.backend: compiling.of(build, course, folder / f"{step.name}-{build.backend}")
-             for build in builds}
+    gpus = [(build, compiling.of(build, course, folder / f"{step.name}-{build.backend}"))
+            for build in builds[1:]]
     with ThreadPoolExecutor(len(builds)) as pool:
         try:
-            later = {build.backend: pool.submit(speed.prepare, course, build, timed[build.backend], files,
-                                                named) for build in builds}
-            if not _check(course, compiler, builds[0], files, named, signatures):
+            later = [(build, pool.submit(speed.prepare, course, build, compiler, files, named))
+                     for build, compiler in gpus]
+            if not _judge(course, builds[0], files, named, signatures):
                 return FAILED
-            if not all(_check_on_gpu(course, build, later[build.backend].result().compiled, named)
-                       for build in builds[1:]):
+            if not all(_check_on_gpu(course, build, prepared.result().compiled, named)
+                       for build, prepared in later):
                 return FAILED
             progress = Progress(workspace)
             if not solution:
                 progress.passed(step, files)
                 progress.save()
+            speed.show_plain_time(course, builds[0], files)
             code = OK
-            for build in builds:
-                code = speed.measure(course, build, later[build.backend].result(), progress,
-                                     solution) or code
+            for build, prepared in later:
+                code = speed.measure(course, build, prepared.result(), progress, solution) or code
         finally:
-            for own in timed.values():
-                own.stop()
+            for _, compiler in gpus:
+                compiler.stop()
     if not solution:
         progress.save()
         following = next_step(builds[0].root, progress)
@@ -146,180 +147,59 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     return code
 
 
-def _run_exercises(course: Course, compiled: compiling.Compiled, named: dict[str, str],
-                   on_gpu: bool) -> dict[tuple[str, ...], list[check.Run]]:
-    """The runs of each set of versions: exercise by exercise, as the fingerprints of the known mistakes
-    were made."""
-    places = compiled.places(named)
-    return {versions: check.run_all(compiled.program, course, list(versions), on_gpu, places)
-            for versions in dict.fromkeys(exercise.versions for exercise in course.exercises)}
-
-
-def _check(course: Course, compiler: compiling.Compiler, cpu: Build, files: dict[str, str],
-           named: dict[str, str], signatures: Signatures) -> bool:
-    """Build, correctness and safety on the CPU backend: whether all is well."""
-    step = course.step
+def _judge(course: Course, cpu: Build, files: dict[str, str], named: dict[str, str],
+           signatures: Signatures) -> bool:
+    """On the CPU backend, phase by phase: whether every exercise is right."""
     begun = time.monotonic()
-    compiled = compiler.compile(files, named, fast=True)
-    if compiled.messages.strip():
-        say(compiled.messages.rstrip())
-    if compiled.refusal:
-        say(f"build        failed: {compiled.refusal}", "red")
-        return False
-    if compiled.program is None:
-        say("build        failed: the compiler's words are above", "red")
-        return False
-    say(f"build        ok   ({time.monotonic() - begun:.1f} s)", "green")
 
-    begun = time.monotonic()
-    found = _run_exercises(course, compiled, named, on_gpu=False)
-    seconds = time.monotonic() - begun
-    if all(run.ok for runs in found.values() for run in runs):
-        say(f"correctness  ok   {len(course.shapes) or 1} shapes, waves of 32 and 64, three orders of "
-            f"threads   ({seconds:.1f} s)", "green")
-        say("safety       ok   no access outside a buffer, no barrier missed, no race, no NaN",
-            "green")
-        return True
-    empty = course.empty(files)
-    # A mistake is known by what it does where all the rest is right.
-    judged = [e for e in course.exercises if not any(e.shares_versions(other) for other in empty)]
-    named_as = {}  # the known mistakes that each exercise behaves like
-    for exercise in judged:
-        runs = found[exercise.versions]
-        if not all(run.ok for run in runs):
-            named_as[exercise.name] = fingerprints.recognise(
-                runs, signatures.known(course, exercise))
+    def on_phase(phase: str, verdict: Verdict) -> None:
+        nonlocal begun
+        seconds, begun = time.monotonic() - begun, time.monotonic()
+        if phase == "build":
+            verdict_words.say_build(verdict, seconds)
+        elif phase == "correctness":
+            verdict_words.say_correctness(course, verdict, seconds)
+        else:
+            looks_like = {exercise.name: fingerprints.recognise(verdict.runs[exercise.versions],
+                                                                signatures.known(course, exercise))
+                          for exercise in verdict.wrong if not verdict.failures}
+            verdict_words.say_safety(verdict, looks_like)
 
-    def look_for_races() -> list[str]:
-        for exercise in judged:
-            suspects = races.suspects(found[exercise.versions], named_as.get(exercise.name, []))
-            race = suspects and races.find(course, files, named, cpu, list(exercise.versions),
-                                           suspects[0])
-            if race:
-                return [race.words()]  # the others are most often the same one
-        return []
-
-    report(course, found, empty, named_as, seconds, look_for_races)
-    say(f"hint: scripts/course hint {step.number}", "cyan")
-    return False
+    verdict = Judge(course, cpu).judge(files, named, on_phase)
+    to_do = next(iter([*verdict.wrong, *verdict.empty]), None)
+    if not verdict.written:
+        say(f"nothing is written yet: {', '.join(exercise.name for exercise in verdict.empty)}", "red")
+    if to_do:
+        say(f"hint: scripts/course hint {course.step.number} {to_do.name}", "cyan")
+    return verdict.ok and not verdict.empty
 
 
 def _check_on_gpu(course: Course, build: Build, compiled: compiling.Compiled, named: dict[str, str]) -> bool:
     """The same shapes on the GPU, for what is right on the CPU backend: whether all is well."""
     if compiled.program is None:
         say(f"on the GPU   the {build.backend} compiler refuses it:", "red")
-        say(compiled.messages.rstrip())
+        say((compiled.refusal or compiled.messages).rstrip())
         return False
     begun = time.monotonic()
-    found = _run_exercises(course, compiled, named, on_gpu=True)
+    verdict = Verdict(written=list(course.exercises), compiled=compiled)
+    for versions in dict.fromkeys(exercise.versions for exercise in course.exercises):
+        verdict.runs[versions] = check.run_all(compiled.program, course, list(versions), True,
+                                               compiled.places(named))
+    verdict.wrong = [exercise for exercise in course.exercises
+                     if not all(run.ok for run in verdict.runs[exercise.versions])]
     seconds = time.monotonic() - begun
-    if all(run.ok for runs in found.values() for run in runs):
+    if verdict.ok:
         say(f"on the GPU   ok   {len(course.shapes) or 1} shapes   ({seconds:.1f} s)", "green")
         return True
     say(f"on the GPU   right on the CPU backend, wrong with {build.backend}:", "red")
-
-    def look_for_faults() -> list[str]:
-        words = []
-        for versions, runs in found.items():
-            if not all(run.ok for run in runs):
-                words += sanitizer.find(course, compiled, named, list(versions), runs)
-        return list(dict.fromkeys(words))
-
-    report(course, found, [], {}, seconds, look_for_faults)
-    say(f"hint: scripts/course hint {course.step.number}", "cyan")
+    verdict_words.say_correctness(course, verdict, seconds)
+    verdict_words.say_safety(verdict, {})
+    for exercise in verdict.wrong:
+        for line in sanitizer.find(course, compiled, named, list(exercise.versions),
+                                   verdict.runs[exercise.versions]):
+            say(f"  {line}")
+    say(f"hint: scripts/course hint {course.step.number} {verdict.wrong[0].name}", "cyan")
     return False
-
-
-def report(course: Course, found: dict[tuple[str, ...], list[check.Run]], empty: list[Exercise],
-           named_as: dict[str, list[str]], seconds: float, look_closer) -> None:
-    """Prints what is wrong with correctness and safety. `found` has the runs of each set of versions;
-    `empty` exercises are to be written yet. look_closer() returns more lines on safety, and takes its
-    time: it is called when the rest is said."""
-    runs = [run for some in found.values() for run in some]
-    wrong = [run for run in runs if not run.ok]
-    faults = list(dict.fromkeys(run.fault for run in runs if run.fault))
-    bad = {o.version for run in runs for o in run.outcomes if o.status != "ok"}
-    say(f"correctness  FAILED   {len(wrong)} of {len(runs)} runs   ({seconds:.1f} s)", "red")
-    right = [e for e in course.exercises
-             if e not in empty and all(run.ok for run in found[e.versions])]
-    for what, some in (("right so far", right), ("still empty", empty)):
-        if some:
-            say(f"  {what}: {', '.join(exercise.name for exercise in some)}")
-    shapes_failing = list(dict.fromkeys(run.shape for run in wrong if run.shape))
-    shapes_passing = [s for s in course.shapes if s not in shapes_failing
-                      and any(run.shape == s for run in runs)]
-    if shapes_failing:
-        names = dimension_names(runs)
-        shared = check.common_property(shapes_failing, shapes_passing, names)
-        say(f"  failing shapes: {', '.join(shapes_failing)}" + (f"   ({shared})" if shared else ""))
-    for version in sorted(bad):
-        run, outcome = next((run, o) for run in wrong for o in run.outcomes
-                            if o.version == version and o.status != "ok")
-        say(f"  {version}: {words_of(outcome)}, at {outcome.problem or 'its only size'}")
-        exercise = next((e for e in course.exercises if version in e.versions), None)
-        where = owner_of(exercise, outcome, run) if exercise else ""
-        say(f"    first wrong: element {outcome.index}{where}"
-            + (f"; {outcome.failed} of {outcome.compared} are wrong" if outcome.failed else ""))
-
-    racing = check.order_dependent(runs)
-    lines = look_closer()
-    if faults or racing or lines or any(o.status in ("nan", "unwritten") for r in wrong
-                                        for o in r.outcomes):
-        say("safety       FAILED", "red")
-    else:
-        say("safety       ok   no access outside a buffer, no barrier missed", "green")
-    for fault in faults:
-        run = next(run for run in runs if run.fault == fault)
-        how = f", waves of {run.wave}, {run.order}" if run.wave else ""
-        say(f"  {check.FAULT_WORDS[fault]}   (--size {run.shape or 'default'}{how})")
-        say(textwrap.indent(run.message, "    "))
-    if racing:
-        say(f"  {', '.join(racing)}: the result depends on the order in which threads run"
-            + ("" if lines else ": two threads meet at one place with no barrier between them"))
-    for line in lines:
-        say(f"  {line}")
-    for name, mistakes in named_as.items():
-        if mistakes:
-            say(f"  {name} behaves like {' or '.join(mistakes)}", "yellow")
-
-
-def words_of(outcome: check.Outcome) -> str:
-    if outcome.status == "unwritten":
-        return "elements were never written"
-    if outcome.status == "nan":
-        return "the result is NaN"
-    if outcome.max_error is None:
-        return "the result is infinite or NaN"
-    return f"off by {outcome.max_error:.2g}, allowed are {outcome.bound or 0:.2g}"
-
-
-def dimension_names(runs: list[check.Run]) -> list[str]:
-    """The names of a shape's dimensions, from a table's "M=17 N=33": in the order of --size."""
-    for run in runs:
-        for outcome in run.outcomes:
-            count = run.shape.count("x") + 1
-            names = re.findall(r"\b(\w+)=[\d^]+", outcome.problem)
-            if len(names) == count:
-                return names
-    longest = max((run.shape.count("x") + 1 for run in runs), default=1)
-    return ["n"] if longest == 1 else [f"size {d + 1}" for d in range(longest)]
-
-
-def owner_of(exercise: Exercise, outcome: check.Outcome, run: check.Run) -> str:
-    """", which block 1, thread 5 computes", where the exercise says who owns an element."""
-    if not exercise.owner:
-        return ""
-    values = {name: int(size) for name, size in re.findall(r"\b(\w+)=(\d+)\b", outcome.problem)}
-    for name, power in re.findall(r"\b(\w+)=2\^(\d+)\b", outcome.problem):
-        values[name] = 2 ** int(power)
-    values.update(i=outcome.index, wave=int(run.wave or 32))
-    try:
-        # The expressions are the repository's own, beside the kernel that they describe.
-        owner = {key: eval(text, {"__builtins__": {}}, values)  # noqa: S307
-                 for key, text in exercise.owner.items()}
-    except (NameError, TypeError, ZeroDivisionError, SyntaxError):
-        return ""
-    return ", which " + ", ".join(f"{key} {value}" for key, value in owner.items()) + " computes"
 
 
 # ---- What comes next, hint, solution ------------------------------------------------------------
@@ -347,13 +227,11 @@ def hint(course: Course, workspace: Workspace, name: str | None) -> int:
 
 
 def _chosen(course: Course, workspace: Workspace, name: str | None) -> Exercise:
-    if name:
-        found = next((e for e in course.exercises if e.name == name), None)
-        if found is None:
-            raise CourseError(f"{course.step.number} has no exercise '{name}'; it has "
-                              + ", ".join(e.name for e in course.exercises), USAGE)
-        return found
-    return (course.empty(workspace.texts(course)) or course.exercises)[0]
+    """The exercise that is named, or the first that is not filled in: of those that the name means, where
+    it means several."""
+    meant = course.named(name) if name else course.exercises
+    empty = course.empty(workspace.texts(course))
+    return next((exercise for exercise in meant if exercise in empty), meant[0])
 
 
 def solution(course: Course, workspace: Workspace, give_up: bool) -> int:

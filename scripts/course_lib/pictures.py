@@ -80,7 +80,7 @@ def all_pictures(reports: list[dict]) -> list[dict]:
 
 
 def readme_pictures(reports: list[dict]) -> list[dict]:
-    """Those that are committed and stand in the READMEs: of the ladders, each program's first."""
+    """Those that stand in the READMEs: of the ladders, each program's first."""
     return [picture for picture in all_pictures(reports)
             if picture["data"]["kind"] != "ladder" or picture["file"].endswith("_ladder")]
 

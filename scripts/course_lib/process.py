@@ -9,7 +9,9 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Callable, Mapping, Sequence
 
 from .errors import MISSING, CourseError
@@ -49,7 +51,10 @@ def _interrupt(process: subprocess.Popen) -> None:
 
 
 def _start(command: Sequence[str], **how) -> subprocess.Popen:
-    """Popen(), with Ctrl-C held back meanwhile: a child whose start it cut short would run on."""
+    """Popen(), with Ctrl-C held back meanwhile: a child whose start it cut short would run on. Signals
+    come to the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        return subprocess.Popen(command, **how)
     came: list[int] = []
     handlers = {
         number: signal.signal(number, lambda which, _: came.append(which))
@@ -185,10 +190,15 @@ def limited(command: Sequence[str], seconds: float, env: Environment | None = No
     child = subprocess.Popen(
         command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    _running.add(child)
     if started:
         started(child)
     try:
+        if _interrupted.is_set():
+            raise KeyboardInterrupt
         out, complaint = child.communicate(timeout=seconds)
+        if _interrupted.is_set():  # what it was ended by is no result
+            raise KeyboardInterrupt
         return child.returncode, out, complaint
     except subprocess.TimeoutExpired:
         end(child)
@@ -198,6 +208,21 @@ def limited(command: Sequence[str], seconds: float, env: Environment | None = No
     except BaseException:
         end(child)
         raise
+    finally:
+        _running.discard(child)
+
+
+_running: set[subprocess.Popen] = set()  # by limited(), in all threads
+_interrupted = threading.Event()
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Handles Ctrl-C and its like: as Python does, but what limited() runs in other threads, in sessions of
+    its own, which no signal of the terminal reaches, ends first. Pools wait for their threads."""
+    _interrupted.set()
+    for child in _running.copy():
+        end(child)
+    signal.default_int_handler(number, frame)
 
 
 def end(child: subprocess.Popen) -> None:

@@ -78,6 +78,14 @@ class PythonEnvironment:
             )
 
 
+def find(modules: list[str], candidates: list[str]) -> str | None:
+    """The first interpreter that has the modules, without loading them."""
+    question = ("import importlib.util, sys; "
+                f"sys.exit(any(importlib.util.find_spec(name) is None for name in {modules}))")
+    return next((python for python in candidates if process.output([python, "-c", question]) is not None),
+                None)
+
+
 def cmake_version(cmake: str) -> tuple[int, int] | None:
     """(major, minor) of a CMake, None if it does not run."""
     version = re.search(r"cmake version (\d+)\.(\d+)", process.output([cmake, "--version"]) or "")

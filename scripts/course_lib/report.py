@@ -1,7 +1,8 @@
 """`scripts/course report`: one HTML page with all tables and pictures of results, in one file.
 
 The page needs nothing but itself: no network, and without JavaScript only sorting is missing. Its
-frame is report.html beside this file; drawing.py makes the pictures, with the Python of .venv.
+frame is report.html beside this file; drawing.py makes the pictures, with the Python of .venv. What is
+drawn already, in a folder `pictures` beside the results, is taken from there: nothing need be installed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import bench_file, diffs, pictures, results
@@ -36,14 +37,14 @@ Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, a
 
 
 def page(runs: list[dict], draw: Draw, keep: Path | None = None,
-         ladders: dict[str, str] | None = None) -> str:
+         ladders: dict[str, str] | None = None, drawn_in: Iterable[Path] = ()) -> str:
     """The whole page. `ladders` are programs' versions line by line, by diffs.ladder(): each stands once,
-    with the first device that has results of it."""
+    with the first device that has results of it. `drawn_in` are folders that may have its pictures."""
     parts, names = [], []
     left = dict(ladders or {})
     for number, run in enumerate(runs, 1):
         folder = keep / str(number) if keep and len(runs) > 1 else keep
-        drawn = _draw(pictures.all_pictures(run["reports"]), draw, folder)
+        drawn = _draw(pictures.all_pictures(run["reports"]), draw, folder, drawn_in)
         parts.append(_run(run, f"run{number}", drawn, left))
         names.append(run["environment"]["device"])
     title = "Results on " + " and ".join(dict.fromkeys(names))
@@ -217,12 +218,19 @@ def _table(caption: str, note: str, header: list[tuple[str, str]], body: list[li
 # ---- Pictures ----------------------------------------------------------------------------------
 
 
-def _draw(wanted: list[dict], draw: Draw, keep: Path | None) -> list[dict]:
-    """The pictures with their "svg"."""
+def _draw(wanted: list[dict], draw: Draw, keep: Path | None, drawn_in: Iterable[Path]) -> list[dict]:
+    """The pictures with their "svg". Those that are kept are all drawn: they may be PNG, too."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "jobs.json").write_text(json.dumps([pictures.job(p) for p in wanted]), "utf-8")
-        draw(folder / "jobs.json", folder)
+        if not keep:
+            for picture in wanted:
+                there = next((one for one in drawn_in if pictures.is_drawn(picture, one)), None)
+                if there:
+                    shutil.copy(there / f"{picture['file']}.svg", folder)
+        jobs = [pictures.job(picture) for picture in wanted if not pictures.is_drawn(picture, folder)]
+        if jobs:
+            (folder / "jobs.json").write_text(json.dumps(jobs), "utf-8")
+            draw(folder / "jobs.json", folder)
         if keep:
             keep.mkdir(parents=True, exist_ok=True)
             for file in folder.glob("*.[sp][vn]g"):
@@ -258,7 +266,8 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None,
         raise CourseError(str(error), USAGE) from None
     if not runs:
         raise CourseError("no results to show: `scripts/course run --json-dir DIR` makes them", USAGE)
-    text = page(runs, draw, keep, ladders)
+    beside = [(file if file.is_dir() else file.parent) / "pictures" for file in files]
+    text = page(runs, draw, keep, ladders, beside)
     temporary = out.with_name(out.name + ".new")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

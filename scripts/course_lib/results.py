@@ -25,7 +25,8 @@ ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, 
        "index": int, "compared": int, "note": str}
 FACT = {"name": str, "value": FIGURE, "unit": str}
 # Keys that came later: absent in older files.
-MORE_OF_REPORT = {"commit": str, "headline": str}  # headline: the problem that stands for the step
+# The headline is the problem that stands for the step, the dimensions are the names of --size's numbers.
+MORE_OF_REPORT = {"commit": str, "headline": str, "dimensions": list}
 MORE_OF_ROW = {"of_bound": FIGURE}  # the largest share of its bound that an element's error is
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import time
 from dataclasses import dataclass
 
@@ -83,6 +84,30 @@ def format_table(columns: list[Column], rows: list[list[str]], available: int) -
         ]
         lines.append("  ".join(padded).rstrip())
     return lines
+
+
+class Patience:
+    """Says every few seconds that what prints nothing meanwhile still goes on."""
+
+    INTERVAL = 5.0  # seconds
+
+    def __init__(self, what: str):
+        self.what = what
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+
+    def __enter__(self) -> Patience:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _wait(self) -> None:
+        start = time.monotonic()
+        while not self._over.wait(self.INTERVAL):
+            say(f"{self.what}, {time.monotonic() - start:.0f} s", "dim")
 
 
 class Progress:

@@ -59,7 +59,7 @@ TEST_CASE("every version adds and multiplies at any size and alignment") {
   constexpr Offsets kOffsets[] = {{0, 0, 0}, {1, 1, 1}, {3, 3, 3}, {0, 1, 2}, {2, 2, 3}};
   for (const size_t n : kSizes) {
     const std::vector<float> a = random_floats(n, 0), b = random_floats(n, 1);
-    for (const auto& version : vector_add::kVersions)
+    for (const auto& version : testing::chosen(vector_add::kVersions))
       for (const Offsets& offsets : kOffsets) {
         if (n == kLarge && offsets.a != 1) continue;  // one alignment is enough there
         CAPTURE(version.name, n, offsets.a, offsets.b, offsets.c);
@@ -74,7 +74,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
   for (const size_t blocks : {1, 2, 3}) {
     vector_add::grid_limit = blocks * vector_add::kBlock;
     for (const Offsets& offsets : {Offsets{0, 0, 0}, Offsets{2, 2, 2}, Offsets{0, 1, 0}})
-      for (const auto& version : vector_add::kVersions) {
+      for (const auto& version : testing::chosen(vector_add::kVersions)) {
         CAPTURE(version.name, blocks, offsets.a, offsets.b, offsets.c);
         const Comparison sum = check(version.launch.add, vector_add::add_cpu, a, b, offsets);
         REQUIRE_OK(sum);
@@ -92,7 +92,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   const std::vector<float> sum = floats("vector_add_sum.npy");
   const std::vector<float> product = floats("vector_add_product.npy");
   REQUIRE(a.size() > 0);
-  for (const auto& version : vector_add::kVersions) {
+  for (const auto& version : testing::chosen(vector_add::kVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_a(a, 0), d_b(b, 0), d_sum(a.size(), 0), d_product(a.size(), 0);
     version.launch.add(d_sum.data(), d_a.data(), d_b.data(), a.size(), nullptr);
@@ -117,7 +117,7 @@ TEST_CASE("infinities, NaN, zeros and subnormal numbers go through as IEEE 754 s
     return std::isnan(want) ? std::isnan(got)
                             : got == want && std::signbit(got) == std::signbit(want);
   };
-  for (const auto& version : vector_add::kVersions) {
+  for (const auto& version : testing::chosen(vector_add::kVersions)) {
     Guarded<float> d_a(a, 0), d_b(b, 0), d_sum(a.size(), 0), d_product(a.size(), 0);
     version.launch.add(d_sum.data(), d_a.data(), d_b.data(), a.size(), nullptr);
     version.launch.multiply(d_product.data(), d_a.data(), d_b.data(), a.size(), nullptr);
@@ -163,7 +163,7 @@ TEST_CASE("sizes beyond 2^32") {
   const Sample sample = choose_sample(kSize, 7);
   const std::vector<double> want =
       vector_add::add_cpu(sample.to_host(d_a.data()), sample.to_host(d_b.data()));
-  for (const auto& version : vector_add::kVersions) {
+  for (const auto& version : testing::chosen(vector_add::kVersions)) {
     CAPTURE(version.name);
     d_c.poison();
     version.launch.add(d_c.data(), d_a.data(), d_b.data(), kSize, nullptr);
@@ -174,7 +174,8 @@ TEST_CASE("sizes beyond 2^32") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("a forgotten element, a write behind the end and a wrong operation are caught") {
+TEST_CASE("a forgotten element, a write behind the end and a wrong operation are caught",
+          "[harness]") {
   const std::vector<float> a = random_floats(300, 0), b = random_floats(300, 1);
   const Comparison forgotten = check(launch_add_all_but_last, vector_add::add_cpu, a, b, {0, 0, 0});
   REQUIRE(!forgotten.ok);
@@ -184,7 +185,7 @@ TEST_CASE("a forgotten element, a write behind the end and a wrong operation are
   REQUIRE(!check(vector_add::launch_naive_add, vector_add::multiply_cpu, a, b, {0, 0, 0}).ok);
 }
 
-TEST_CASE("the program's check refuses missing, doubled and swapped terms") {
+TEST_CASE("the program's check refuses missing, doubled and swapped terms", "[harness]") {
   const std::vector<float> a = random_floats(20011, 0), b = random_floats(20011, 1);
   const std::vector<double> sum = vector_add::add_cpu(a, b);
   testing::require_refusals(
@@ -199,7 +200,7 @@ TEST_CASE("the program's check refuses missing, doubled and swapped terms") {
 TEST_CASE("every version may be recorded in a graph") {
   const std::vector<float> a = random_floats(1003, 0), b = random_floats(1003, 1);
   Guarded<float> d_a(a, 0), d_b(b, 0), d_c(a.size(), 0);
-  for (const auto& version : vector_add::kVersions)
+  for (const auto& version : testing::chosen(vector_add::kVersions))
     for (const Function launch : {version.launch.add, version.launch.multiply}) {
       CAPTURE(version.name);
       testing::require_same_in_graph(

@@ -63,7 +63,7 @@ TEST_CASE("every version scales and adds at any size, alignment and alpha") {
   constexpr Offsets kOffsets[] = {{0, 0}, {1, 1}, {3, 3}, {0, 1}, {2, 3}};
   for (const size_t n : kSizes) {
     const std::vector<float> x = random_floats(n, 0), y = random_floats(n, 1);
-    for (const auto& version : axpy::kVersions)
+    for (const auto& version : testing::chosen(axpy::kVersions))
       for (const Offsets& offsets : kOffsets)
         for (const float alpha : {-1.7f, 0.0f, 1e-30f}) {
           if (n == kLarge && (alpha != -1.7f || offsets.x != 1)) continue;
@@ -79,7 +79,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
   for (const size_t blocks : {1, 2, 3}) {
     vector_add::grid_limit = blocks * vector_add::kBlock;
     for (const Offsets& offsets : {Offsets{0, 0}, Offsets{2, 2}, Offsets{0, 1}})
-      for (const auto& version : axpy::kVersions) {
+      for (const auto& version : testing::chosen(axpy::kVersions)) {
         CAPTURE(version.name, blocks, offsets.x, offsets.y);
         const Comparison sum = check_axpy(version.launch.axpy, -1.7f, x, y, offsets);
         REQUIRE_OK(sum);
@@ -90,7 +90,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
 
 TEST_CASE("x may be scaled in place") {
   const std::vector<float> x = random_floats(1003, 0);
-  for (const auto& version : axpy::kVersions) {
+  for (const auto& version : testing::chosen(axpy::kVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 1);
     version.launch.scale(d_x.data(), -1.7f, d_x.data(), x.size(), nullptr);
@@ -113,7 +113,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
         got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
         [&](size_t i) { return axpy::bound(scaled[i], want[i]); });
   };
-  for (const auto& version : axpy::kVersions) {
+  for (const auto& version : testing::chosen(axpy::kVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 0), d_scaled(x.size(), 0), d_sum(y, 0);
     version.launch.scale(d_scaled.data(), alpha, d_x.data(), x.size(), nullptr);
@@ -137,7 +137,7 @@ TEST_CASE("infinities and NaN go through as IEEE 754 says") {
   std::vector<float> x, y;
   for (const float first : specials)
     for (const float second : specials) x.push_back(first), y.push_back(second);
-  for (const auto& version : axpy::kVersions)
+  for (const auto& version : testing::chosen(axpy::kVersions))
     for (const float alpha : {0.0f, -2.0f, kInfinity, kNan}) {
       CAPTURE(version.name, alpha);
       REQUIRE_OK(check_scale(version.launch.scale, alpha, x, {0, 0}));
@@ -158,7 +158,7 @@ void launch_last_twice(float* y, float alpha, const float* x, size_t n, hipStrea
 
 }  // namespace
 
-TEST_CASE("an update that is forgotten or done twice is caught") {
+TEST_CASE("an update that is forgotten or done twice is caught", "[harness]") {
   const std::vector<float> x = random_floats(300, 0), y = random_floats(300, 1);
   REQUIRE(!check_axpy(launch_nothing, -1.7f, x, y, {0, 0}).ok);
   REQUIRE(!check_scale(launch_nothing, -1.7f, x, {0, 0}).ok);
@@ -168,7 +168,7 @@ TEST_CASE("an update that is forgotten or done twice is caught") {
   REQUIRE(twice.index == 299);
 }
 
-TEST_CASE("the program's check refuses missing, doubled and swapped terms") {
+TEST_CASE("the program's check refuses missing, doubled and swapped terms", "[harness]") {
   const std::vector<float> x = random_floats(20011, 0), y = random_floats(20011, 1);
   const double alpha = -0.9990234375;
   const auto product = [&](size_t i) { return alpha * static_cast<double>(x[i]); };
@@ -187,7 +187,7 @@ TEST_CASE("every version may be recorded in a graph") {
     HIP_CHECK(hipMemcpy(d_y.data(), y.data(), y.size() * sizeof(float), hipMemcpyHostToDevice));
   };
   const auto read = [&] { return d_y.to_host(); };
-  for (const auto& version : axpy::kVersions) {
+  for (const auto& version : testing::chosen(axpy::kVersions)) {
     CAPTURE(version.name);
     testing::require_same_in_graph(
         reset,

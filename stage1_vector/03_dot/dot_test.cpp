@@ -68,7 +68,7 @@ TEST_CASE("every version adds every product once, at any size and alignment") {
     const std::vector<float> x = random_integers(n, 0), y = random_integers(n, 1);
     for (const auto& offsets : kOffsets) {
       Problem problem(x, y, offsets[0], offsets[1]);
-      for (const auto& version : dot::kVersions) {
+      for (const auto& version : testing::chosen(dot::kVersions)) {
         CAPTURE(version.name, n, offsets[0], offsets[1]);
         REQUIRE_OK(problem.check(version.launch, 0));
       }
@@ -80,7 +80,7 @@ TEST_CASE("every version stays within its bound") {
   for (const size_t n : {size_t{1}, size_t{1003}, size_t{(1 << 17) + 1}}) {
     for (const size_t offset : {size_t{0}, size_t{1}}) {
       Problem problem(random_floats(n, 0), random_floats(n, 1), 0, offset);
-      for (const auto& version : dot::kVersions) {
+      for (const auto& version : testing::chosen(dot::kVersions)) {
         CAPTURE(version.name, n, offset);
         REQUIRE_OK(problem.check(version.launch, problem.bound(version.launch)));
       }
@@ -96,7 +96,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
   Problem problem(floats("dot_x.npy"), floats("dot_y.npy"));
   const double want = read_npy(reference_path("dot_result.npy")).values.at(0);
   REQUIRE(std::fabs(problem.want.value - want) <= 1e-12 * problem.want.absolute);
-  for (const auto& version : dot::kVersions) {
+  for (const auto& version : testing::chosen(dot::kVersions)) {
     CAPTURE(version.name);
     REQUIRE_OK(problem.check(version.launch, problem.bound(version.launch)));
   }
@@ -109,7 +109,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
 
 TEST_CASE("deterministic versions give the same bits 100 times") {
   Problem problem(random_floats(100003, 0), random_floats(100003, 1));
-  for (const auto& version : dot::kVersions) {
+  for (const auto& version : testing::chosen(dot::kVersions)) {
     if (!version.launch.deterministic) continue;
     CAPTURE(version.name);
     const float first = problem.run(version.launch);
@@ -147,7 +147,7 @@ TEST_CASE("two_pass adds in an order that follows from n alone") {
   for (size_t b = 0; b < partials.size(); ++b) sums[b % dot::kBlock] += partials[b];
   const float want = tree(sums);
 
-  for (const auto& version : dot::kVersions)
+  for (const auto& version : testing::chosen(dot::kVersions))
     if (std::string(version.name) == "two_pass")
       REQUIRE(same_bits(problem.run(version.launch), want));
 }
@@ -157,7 +157,7 @@ TEST_CASE("infinities and NaN reach the result") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x = random_floats(1003, 0), y = random_floats(1003, 1);
   y[700] = 0.5f;
-  for (const auto& version : dot::kVersions) {
+  for (const auto& version : testing::chosen(dot::kVersions)) {
     CAPTURE(version.name);
     x[700] = kInfinity;
     REQUIRE(Problem(x, y).run(version.launch) == kInfinity);
@@ -171,7 +171,7 @@ TEST_CASE("infinities and NaN reach the result") {
 TEST_CASE("a smaller problem may use a larger workspace, again and again") {
   Problem large(random_integers(100003, 0), random_integers(100003, 1));
   Problem small(random_integers(17, 0), random_integers(17, 1));
-  for (const auto& version : dot::kVersions) {
+  for (const auto& version : testing::chosen(dot::kVersions)) {
     CAPTURE(version.name);
     for (Problem* problem : {&large, &small, &large}) {
       version.launch.run(problem->d_result.data(), problem->d_x.data(), problem->d_y.data(),
@@ -183,7 +183,7 @@ TEST_CASE("a smaller problem may use a larger workspace, again and again") {
 
 TEST_CASE("every version may be recorded in a graph") {
   Problem problem(random_floats(20011, 0), random_floats(20011, 1));
-  for (const auto& version : dot::kVersions) {
+  for (const auto& version : testing::chosen(dot::kVersions)) {
     if (!version.launch.deterministic) continue;
     CAPTURE(version.name);
     testing::require_same_in_graph([&] { gpu::poison(problem.d_result.data(), sizeof(float)); },
@@ -209,7 +209,7 @@ void launch_nothing(float*, const float*, const float*, size_t, void*, hipStream
 
 }  // namespace
 
-TEST_CASE("a missing product and a result that is never written are caught") {
+TEST_CASE("a missing product and a result that is never written are caught", "[harness]") {
   std::vector<float> x = random_integers(1003, 0), y = random_integers(1003, 1);
   x.back() = y.back() = 1.0f;
   Problem problem(x, y);
@@ -217,7 +217,7 @@ TEST_CASE("a missing product and a result that is never written are caught") {
   REQUIRE(!problem.check({launch_nothing, dot::depth_two_pass, true}, 0).ok);
 }
 
-TEST_CASE("the program's checks refuse a missing and a doubled product") {
+TEST_CASE("the program's checks refuse a missing and a doubled product", "[harness]") {
   // The program's sizes on this backend.
   const bool is_cpu = std::string(gpu::kBackend) == "cpu";
   for (const size_t n : {size_t{1} << (is_cpu ? 19 : 28), size_t{20011}}) {
@@ -238,7 +238,7 @@ TEST_CASE("the program's checks refuse a missing and a doubled product") {
       };
       if (begin == 0) term = testing::median_term(count, product);
     }
-    for (const auto& version : dot::kVersions) {
+    for (const auto& version : testing::chosen(dot::kVersions)) {
       const double depth = version.launch.depth(nullptr, nullptr, n);  // as both arrays are aligned
       CAPTURE(version.name, n, depth);
       // A sum of millions of terms one by one is really off by more than one of them: there, atomic

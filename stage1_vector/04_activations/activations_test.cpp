@@ -119,7 +119,7 @@ TEST_CASE("every activation at any size and alignment") {
   for (const size_t n : kSizes) {
     const std::vector<float> x = random_floats(n, 0, 8), grad_y = random_floats(n, 1);
     for (const Function& f : all_functions()) {
-      for (const auto& version : f.versions)
+      for (const auto& version : testing::chosen(f.versions))
         for (const auto& offsets : kOffsets) {
           CAPTURE(f.name, version.name, n, offsets[0], offsets[1]);
           REQUIRE_OK(check_forward(f, version.launch.forward, x, offsets[0], offsets[1]));
@@ -132,7 +132,7 @@ TEST_CASE("every activation at any size and alignment") {
 TEST_CASE("accurate for every |x| up to 1e4") {
   const std::vector<float> x = wide_range(), grad_y = random_floats(x.size(), 1);
   for (const Function& f : all_functions()) {
-    for (const auto& version : f.versions) {
+    for (const auto& version : testing::chosen(f.versions)) {
       CAPTURE(f.name, version.name);
       REQUIRE_OK(check_forward(f, version.launch.forward, x, 0, 0));
       REQUIRE_OK(check_backward(f, version.launch.backward, x, grad_y, 0, 0));
@@ -146,7 +146,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
     vector_add::grid_limit = blocks * vector_add::kBlock;
     for (const size_t offset : {size_t{0}, size_t{2}})
       for (const Function& f : all_functions()) {
-        for (const auto& version : f.versions) {
+        for (const auto& version : testing::chosen(f.versions)) {
           CAPTURE(f.name, version.name, blocks, offset);
           const Comparison y = check_forward(f, version.launch.forward, x, 0, offset);
           REQUIRE_OK(y);
@@ -161,7 +161,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
 
 TEST_CASE("the output may be an input") {
   const std::vector<float> x = random_floats(1003, 0, 8), grad_y = random_floats(1003, 1);
-  for (const auto& version : kVersions<Softplus>) {
+  for (const auto& version : testing::chosen(kVersions<Softplus>)) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 1), d_y(x.size(), 1), d_grad(grad_y, 1), d_grad_x(x.size(), 1);
     version.launch.backward(d_grad_x.data(), d_grad.data(), d_x.data(), x.size(), nullptr);
@@ -183,7 +183,7 @@ TEST_CASE("every activation agrees with NumPy", "[numpy]") {
   for (const Function& f : all_functions()) {
     const std::vector<double> y = doubles(f.name);
     const std::vector<double> grad_x = doubles(std::string(f.name) + "_grad");
-    for (const auto& version : f.versions) {
+    for (const auto& version : testing::chosen(f.versions)) {
       CAPTURE(f.name, version.name);
       Guarded<float> d_x(x, 0), d_grad_y(grad_y, 0), d_y(x.size(), 0), d_grad_x(x.size(), 0);
       version.launch.forward(d_y.data(), d_x.data(), x.size(), nullptr);
@@ -235,7 +235,7 @@ TEST_CASE("NaN stays NaN, and infinities go to the limits") {
     return d_y.to_host();
   };
   for (const Function& f : all_functions()) {
-    for (const auto& version : f.versions) {
+    for (const auto& version : testing::chosen(f.versions)) {
       CAPTURE(f.name, version.name);
       REQUIRE(std::isnan(run(version)[0]));
       Guarded<float> d_x(std::vector<float>{kNan, 1.0f}, 0), d_grad_x(2, 0);
@@ -244,13 +244,13 @@ TEST_CASE("NaN stays NaN, and infinities go to the limits") {
       for (const float grad : d_grad_x.to_host()) REQUIRE(std::isnan(grad));
     }
   }
-  for (const auto& version : kVersions<Relu>)
+  for (const auto& version : testing::chosen(kVersions<Relu>))
     REQUIRE((run(version)[1] == kInfinity && run(version)[2] == 0));
-  for (const auto& version : kVersions<Sigmoid>)
+  for (const auto& version : testing::chosen(kVersions<Sigmoid>))
     REQUIRE((run(version)[1] == 1 && run(version)[2] == 0));
-  for (const auto& version : kVersions<Tanh>)
+  for (const auto& version : testing::chosen(kVersions<Tanh>))
     REQUIRE((run(version)[1] == 1 && run(version)[2] == -1));
-  for (const auto& version : kVersions<Softplus>)
+  for (const auto& version : testing::chosen(kVersions<Softplus>))
     REQUIRE((run(version)[1] == kInfinity && run(version)[2] == 0));
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("every version may be recorded in a graph") {
   Guarded<float> d_x(x, 0), d_grad_y(grad_y, 0), d_out(x.size(), 0);
   const auto poison = [&] { gpu::poison(d_out.data(), x.size() * sizeof(float)); };
   const auto read = [&] { return d_out.to_host(); };
-  for (const auto& version : kVersions<Tanh>) {
+  for (const auto& version : testing::chosen(kVersions<Tanh>)) {
     CAPTURE(version.name);
     testing::require_same_in_graph(
         poison,
@@ -278,7 +278,7 @@ TEST_CASE("every version may be recorded in a graph") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("formulas that overflow or cancel are caught") {
+TEST_CASE("formulas that overflow or cancel are caught", "[harness]") {
   using namespace activations_test;
   const std::vector<float> grad_y = {1.0f};
   REQUIRE(!check_forward(function_of<Softplus>(), launch_textbook_softplus, {100.0f}, 0, 0).ok);
@@ -291,7 +291,7 @@ TEST_CASE("formulas that overflow or cancel are caught") {
            .ok);
 }
 
-TEST_CASE("the program's checks refuse missing, doubled and swapped elements") {
+TEST_CASE("the program's checks refuse missing, doubled and swapped elements", "[harness]") {
   // A sample of the program's inputs. Its first and its last two are positive and differ, since
   // ReLU makes 0 of what is negative, whatever it was.
   std::vector<float> x = random_floats(20011, 0, 8), grad_y = random_floats(20011, 1);

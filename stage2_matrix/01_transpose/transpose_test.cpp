@@ -62,7 +62,7 @@ Comparison check(Launch launch, size_t rows, size_t cols, size_t offset_a = 0,
 
 TEST_CASE("every version moves every element to its place, in any shape") {
   constexpr size_t kSizes[] = {0, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
-  for (const auto& version : transpose::kVersions)
+  for (const auto& version : testing::chosen(transpose::kVersions))
     for (const size_t rows : kSizes)
       for (const size_t cols : kSizes) {
         CAPTURE(version.name, rows, cols);
@@ -73,7 +73,7 @@ TEST_CASE("every version moves every element to its place, in any shape") {
 TEST_CASE("every version transposes rows and columns, tall and wide matrices") {
   constexpr size_t kShapes[][2] = {{1, 5003}, {5003, 1}, {4, 4100}, {4100, 4},
                                    {3, 2051}, {2051, 3}, {320, 72}, {68, 1028}};
-  for (const auto& version : transpose::kVersions)
+  for (const auto& version : testing::chosen(transpose::kVersions))
     for (const auto& shape : kShapes) {
       CAPTURE(version.name, shape[0], shape[1]);
       REQUIRE_OK(check(version.launch, shape[0], shape[1]));
@@ -81,7 +81,7 @@ TEST_CASE("every version transposes rows and columns, tall and wide matrices") {
 }
 
 TEST_CASE("every version takes pointers at any multiple of 4 bytes") {
-  for (const auto& version : transpose::kVersions)
+  for (const auto& version : testing::chosen(transpose::kVersions))
     for (const size_t offset_a : {0, 1, 2, 3})
       for (const size_t offset_out : {0, 1, 2, 3}) {
         CAPTURE(version.name, offset_a, offset_out);
@@ -98,7 +98,7 @@ TEST_CASE("the vectorised versions use float4 exactly where both matrices allow 
   REQUIRE(!transpose::fits_float4(aligned, aligned, 8, 14));
 }
 
-TEST_CASE("sides longer than one launch takes") {
+TEST_CASE("sides longer than one launch takes", "[long]") {
   // One launch of each kernel is not enough for these; float4s where 4 divides both sides.
   constexpr size_t kLong = transpose::kMaxSide + 8;
   REQUIRE_OK(check(transpose::launch_naive, kLong, 1));
@@ -133,7 +133,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
   REQUIRE((want.shape.at(0) == cols && want.shape.at(1) == rows));
   const std::vector<float> values(a.values.begin(), a.values.end());
   const std::vector<float> turned(want.values.begin(), want.values.end());
-  for (const auto& version : transpose::kVersions) {
+  for (const auto& version : testing::chosen(transpose::kVersions)) {
     CAPTURE(version.name);
     REQUIRE_OK(check(version.launch, values, rows, cols, turned));
   }
@@ -153,7 +153,7 @@ TEST_CASE("transposing twice is the identity, for every pattern of bits") {
     const std::uint32_t bits = random_numbers::word(7, 0, i) | (i % 3 == 0 ? 0x7F800000u : 0u);
     std::memcpy(&a[i], &bits, sizeof bits);
   }
-  for (const auto& version : transpose::kVersions) {
+  for (const auto& version : testing::chosen(transpose::kVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_a(a, 0), d_turned(a.size(), 0), d_back(a.size(), 0);
     version.launch(d_turned.data(), d_a.data(), kRows, kCols, nullptr);
@@ -211,7 +211,8 @@ TEST_CASE("lanes that are served together meet each bank once") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every printed shape") {
+TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every printed shape",
+          "[harness]") {
   const std::string backend = gpu::kBackend;
   const std::vector<Size> sizes = transpose::sizes();
   for (const bool quick : {false, true}) {
@@ -227,7 +228,7 @@ TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every 
   }
 }
 
-TEST_CASE("a missing bounds check, swapped indices and a missing barrier are caught") {
+TEST_CASE("a missing bounds check, swapped indices and a missing barrier are caught", "[harness]") {
   REQUIRE(!check(transpose_test::launch_unbounded, 33, 31).ok);
   REQUIRE(!check(transpose_test::launch_swapped, 32, 32).ok);
   // On a GPU the waves of a block may happen to come in the right order.

@@ -51,7 +51,7 @@ struct Candidate {
 // All that compute A x, or A^T x.
 std::vector<Candidate> candidates(bool transposed) {
   std::vector<Candidate> result;
-  for (const auto& version : gemv::kVersions)
+  for (const auto& version : testing::chosen(gemv::kVersions))
     if (version.launch.transposed == transposed)
       result.push_back(
           {version.name, version.launch.general != nullptr, version.launch, version.launch.depth});
@@ -165,19 +165,19 @@ TEST_CASE("every version adds every product once, in any shape") {
     for (const size_t rows : kSizes)
       for (const size_t cols : kSizes) {
         Problem problem(transposed, rows, cols, Problem::integers);
-        for (const Candidate& candidate : candidates(transposed)) {
+        for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
           CAPTURE(candidate.name, rows, cols);
           REQUIRE_OK(problem.check_exactly(candidate));
         }
       }
 }
 
-TEST_CASE("every version on few long rows and on many short ones") {
+TEST_CASE("every version on few long rows and on many short ones", "[long]") {
   constexpr size_t kShapes[][2] = {{1, 20011}, {3, 16384}, {20011, 1}, {8192, 3}, {2050, 260}};
   for (const bool transposed : {false, true})
     for (const auto& shape : kShapes) {
       Problem problem(transposed, shape[0], shape[1], Problem::integers);
-      for (const Candidate& candidate : candidates(transposed)) {
+      for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
         CAPTURE(candidate.name, shape[0], shape[1]);
         REQUIRE_OK(problem.check_exactly(candidate));
       }
@@ -191,7 +191,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
       Problem problem(transposed, shape[0], shape[1], Problem::integers);
       for (const size_t blocks : {1, 2, 3}) {
         vector_add::grid_limit = blocks * gemv::kBlock;
-        for (const Candidate& candidate : candidates(transposed)) {
+        for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
           CAPTURE(candidate.name, shape[0], shape[1], blocks);
           const Comparison result = problem.check_exactly(candidate);
           CHECK(result.ok);
@@ -209,7 +209,7 @@ TEST_CASE("every version at any multiple of 4 bytes, general ones with gaps betw
     for (const auto& shape : kShapes)
       for (const Layout& layout : kLayouts) {
         Problem problem(transposed, shape[0], shape[1], Problem::integers, layout);
-        for (const Candidate& candidate : candidates(transposed)) {
+        for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
           if (layout.gap > 0 && !candidate.general) continue;
           CAPTURE(candidate.name, shape[1], layout.offset_a, layout.offset_x, layout.gap);
           REQUIRE_OK(problem.check_exactly(candidate));
@@ -222,7 +222,7 @@ TEST_CASE("every version stays within its bound, general ones for any alpha and 
   for (const bool transposed : {false, true})
     for (const auto& shape : kShapes) {
       Problem problem(transposed, shape[0], shape[1], Problem::floats);
-      for (const Candidate& candidate : candidates(transposed))
+      for (const Candidate& candidate : testing::chosen(candidates(transposed)))
         for (const float alpha : {1.0f, 0.0f, -1.7f})
           for (const float beta : {0.0f, 1.0f, 0.3f}) {
             if (!candidate.general && (alpha != 1 || beta != 0)) continue;
@@ -240,7 +240,7 @@ TEST_CASE("beta = 0 does not read y, alpha = 0 reads neither A nor x") {
                        random_integers(terms, 1), std::vector<float>(outputs, kNan));
       Problem unread_a(transposed, rows, cols, std::vector<float>(rows * cols, kNan),
                        std::vector<float>(terms, kInfinity), random_integers(outputs, 2));
-      for (const Candidate& candidate : candidates(transposed)) {
+      for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
         CAPTURE(candidate.name, cols);
         REQUIRE_OK(unread_y.check_exactly(candidate, 3, 0));
         if (!candidate.general) continue;
@@ -288,7 +288,7 @@ TEST_CASE("every version and best can be queued on a stream and captured in a gr
   for (const bool transposed : {false, true})
     for (const auto& [rows, cols] : {std::pair<size_t, size_t>{300, 9}, {9, 300}, {1, 7001}}) {
       Problem problem(transposed, rows, cols, Problem::floats);
-      for (const Candidate& candidate : candidates(transposed)) {
+      for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
         CAPTURE(candidate.name, transposed, rows, cols);
         testing::require_same_in_graph(
             [&] { gpu::poison(problem.d_y.data(), problem.d_y.size() * sizeof(float)); },
@@ -313,7 +313,7 @@ TEST_CASE("the transposed product is the product with the transposed matrix") {
 TEST_CASE("every version gives the same bits on every run") {
   for (const bool transposed : {false, true}) {
     Problem problem(transposed, 120, 2500, Problem::floats);
-    for (const Candidate& candidate : candidates(transposed)) {
+    for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
       CAPTURE(candidate.name);
       const float alpha = candidate.general ? 1.3f : 1, beta = candidate.general ? 0.7f : 0;
       const std::vector<float> first = problem.run(candidate.launch, alpha, beta);
@@ -346,7 +346,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
       const double product = (want[i] - static_cast<double>(beta) * problem.y[i]) / alpha;
       REQUIRE(std::fabs(problem.reference(i, 1, 0).value - product) <= 1e-12 * sum.absolute);
     }
-    for (const Candidate& candidate : candidates(transposed)) {
+    for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
       CAPTURE(candidate.name);
       REQUIRE_OK(problem.check_within_bound(candidate, alpha, beta));
     }
@@ -368,7 +368,7 @@ TEST_CASE("infinities and NaN reach the elements that they belong to, and no oth
         std::vector<float> a = problem.a, x(problem.x.size(), 2.0f);
         a[at_row * cols + at_col] = special;
         Problem with_special(transposed, rows, cols, a, x, problem.y);
-        for (const Candidate& candidate : candidates(transposed)) {
+        for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
           CAPTURE(candidate.name, special, cols);
           const std::vector<float> y =
               with_special.run(candidate.launch, 1, candidate.general ? 1 : 0);
@@ -386,7 +386,7 @@ TEST_CASE("infinities and NaN reach the elements that they belong to, and no oth
 TEST_CASE("rows that overlap are refused, and by simple versions all that they do not compute") {
   for (const bool transposed : {false, true}) {
     Problem problem(transposed, 4, 8, Problem::integers);
-    for (const Candidate& candidate : candidates(transposed)) {
+    for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
       CAPTURE(candidate.name);
       const auto run = [&](float alpha, float beta, size_t lda) {
         gemv::Product product = problem.product(alpha, beta);
@@ -406,7 +406,8 @@ TEST_CASE("rows that overlap are refused, and by simple versions all that they d
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("the checks refuse a lost, a doubled and a misplaced term at every printed shape") {
+TEST_CASE("the checks refuse a lost, a doubled and a misplaced term at every printed shape",
+          "[harness]") {
   const std::string backend = gpu::kBackend;
   const std::vector<Size> sizes = gemv::sizes();
   for (const bool quick : {false, true}) {
@@ -441,7 +442,8 @@ TEST_CASE("the checks refuse a lost, a doubled and a misplaced term at every pri
   }
 }
 
-TEST_CASE("a wrong bound, swapped indices, a missing barrier and a forgotten slice are caught") {
+TEST_CASE("a wrong bound, swapped indices, a missing barrier and a forgotten slice are caught",
+          "[harness]") {
   Problem problem(false, 40, 40, Problem::integers, {0, 0, 0, 3});
   REQUIRE(problem.check(gemv::launch_vectorized, 2, -1, 0).ok);
   REQUIRE(!problem.check(gemv_test::launch_one_column_more, 2, -1, 0).ok);

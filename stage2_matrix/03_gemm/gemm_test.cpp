@@ -181,7 +181,7 @@ struct Problem {
 
 // Requires of every version that takes the problem's product that it is right.
 void require_all(Problem& problem) {
-  for (const auto& version : gemm::kVersions) {
+  for (const auto& version : testing::chosen(gemm::kVersions)) {
     if (!takes(version.launch, problem.product)) continue;
     const Product& p = problem.product;
     CAPTURE(version.name, static_cast<int>(p.layout), p.M, p.N, p.K, p.alpha, p.beta, p.lda);
@@ -201,26 +201,13 @@ std::vector<Extents> edge_sizes() {
   return sizes;
 }
 
-}  // namespace
-
-TEST_CASE("every version multiplies every pair of numbers once, at any size") {
-  std::vector<Extents> sizes = edge_sizes();
-  for (const Extents& size : {Extents{255, 129, 65},
-                              {256, 512, 128},
-                              {33, 129, 65},
-                              {17, 17, 17},
-                              {16, 16, 16},
-                              {1, 1, 1},
-                              {1001, 3, 7},
-                              {3, 1001, 5},
-                              {2, 3, 4999}})
-    sizes.push_back(size);
+void check_every_pair(const std::vector<Extents>& sizes) {
   size_t turn = 0;  // which of the other choices this case gets
   for (const Extents& size : sizes) {
     Problem::Options at;
     at.offset_a = ++turn % 4, at.offset_b = turn / 2 % 4, at.offset_c = turn / 3 % 4;
     Problem contiguous(Layout::NN, size, at);
-    for (const auto& version : gemm::kVersions) {
+    for (const auto& version : testing::chosen(gemm::kVersions)) {
       CAPTURE(version.name, size.M, size.N, size.K, at.offset_a, at.offset_b, at.offset_c);
       REQUIRE_OK(contiguous.check_contiguous(version));
     }
@@ -235,6 +222,26 @@ TEST_CASE("every version multiplies every pair of numbers once, at any size") {
       require_all(problem);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("every version multiplies every pair of numbers once, at any size") {
+  std::vector<Extents> sizes = edge_sizes();
+  for (const Extents& size : {Extents{255, 129, 65},
+                              {33, 129, 65},
+                              {17, 17, 17},
+                              {16, 16, 16},
+                              {1, 1, 1},
+                              {1001, 3, 7},
+                              {3, 1001, 5},
+                              {2, 3, 4999}})
+    sizes.push_back(size);
+  check_every_pair(sizes);
+}
+
+TEST_CASE("every version multiplies every pair of numbers once, in many tiles", "[long]") {
+  check_every_pair({{256, 512, 128}});
 }
 
 TEST_CASE("float4s are used only where they lie in the matrix and at a multiple of 16 bytes") {
@@ -264,7 +271,7 @@ TEST_CASE("every version stays within its bound for any alpha and beta") {
 }
 
 TEST_CASE("empty products leave nothing, or beta C") {
-  for (const auto& version : gemm::kVersions) {
+  for (const auto& version : testing::chosen(gemm::kVersions)) {
     CAPTURE(version.name);
     for (const Extents& size :
          {Extents{0, 5, 7}, {5, 0, 7}, {0, 0, 0}, {0, 0, 9}, {0, 17, 0}, {19, 33, 0}})
@@ -426,7 +433,7 @@ TEST_CASE("nothing outside the arrays is read") {
         for (const float value : c.to_host()) REQUIRE(value == static_cast<float>(size.K));
         c.poison();
       };
-      for (const auto& version : gemm::kVersions) {
+      for (const auto& version : testing::chosen(gemm::kVersions)) {
         if (!takes(version.launch, p)) continue;
         CAPTURE(version.name, static_cast<int>(layout), size.M, size.N, size.K);
         run(version.launch, p);
@@ -465,7 +472,7 @@ TEST_CASE("a batch is as many products, also of one matrix with many") {
     p.ldc = kCols, p.batch = kBatch;
     p.stride_a = kRows * kDepth, p.stride_b = one_b ? 0 : kDepth * kCols;
     p.stride_c = kRows * kCols + kGap;
-    for (const auto& version : gemm::kVersions) {
+    for (const auto& version : testing::chosen(gemm::kVersions)) {
       if (version.launch.general == nullptr) continue;
       CAPTURE(version.name, one_b);
       Guarded<float> d_c(kBatch * p.stride_c, 0);
@@ -526,7 +533,7 @@ TEST_CASE("what the arrays can't be is refused in one line") {
   // What all versions that take the product say.
   const auto refusal = [](const Product& p) -> std::string {
     std::string said;
-    for (const auto& version : gemm::kVersions) {
+    for (const auto& version : testing::chosen(gemm::kVersions)) {
       if (!takes(version.launch, p)) continue;
       try {
         run(version.launch, p);
@@ -581,7 +588,7 @@ TEST_CASE("offsets beyond 2^31 elements") {
   for (const Layout layout : kLayouts) {
     for (int which = 0; which < 3; ++which) {  // which of the three matrices is that large
       Problem problem(layout, {kSize, kSize, kSize}, {});
-      for (const auto& version : gemm::kVersions) {
+      for (const auto& version : testing::chosen(gemm::kVersions)) {
         if (version.launch.general == nullptr) continue;
         CAPTURE(version.name, static_cast<int>(layout), which);
         const auto copy_rows = [](float* to, size_t to_ld, const float* from, size_t from_ld) {
@@ -617,7 +624,7 @@ TEST_CASE("more than 2^31 elements of C") {
   Product product{Layout::NN, kRows, kCols, 1, 1, d_a.data(), 1, d_b.data(), kCols};
   product.c = d_c, product.ldc = kCols;
   const gemm::Reference reference = gemm::gemm_cpu(product, a, b, {}, sample.rows);
-  for (const auto& version : gemm::kVersions) {
+  for (const auto& version : testing::chosen(gemm::kVersions)) {
     CAPTURE(version.name);
     gpu::poison(d_c, kRows * kCols * sizeof(float));
     run(version.launch, product);
@@ -629,7 +636,8 @@ TEST_CASE("more than 2^31 elements of C") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("the program's check refuses a wrong term or row at every shape that it prints") {
+TEST_CASE("the program's check refuses a wrong term or row at every shape that it prints",
+          "[harness]") {
   const std::vector<Size> sizes = gemm::sizes();
   const bool on_gpu = std::string(gpu::kBackend) != "cpu";
   for (const bool quick : {false, true}) {
@@ -659,7 +667,7 @@ TEST_CASE("the program's check refuses a wrong term or row at every shape that i
   }
 }
 
-TEST_CASE("a missing bounds check, swapped indices and a missing product are caught") {
+TEST_CASE("a missing bounds check, swapped indices and a missing product are caught", "[harness]") {
   Problem small(Layout::NN, {20, 29, 5}, {});
   REQUIRE(!small
                .check([](const Product& p) {
@@ -687,7 +695,7 @@ TEST_CASE("a missing bounds check, swapped indices and a missing product are cau
 
 #if defined(GPU_BACKEND_CPU)
 // On a GPU the waves may happen to run in an order that hides it.
-TEST_CASE("each missing barrier is caught") {
+TEST_CASE("each missing barrier is caught", "[harness]") {
   Problem problem(Layout::NN, {33, 33, 49}, {});
   const auto check = [&](bool first, bool second) {
     return problem.check([&](const Product& p) {

@@ -94,10 +94,19 @@ Problem<T> random_problem(Shape shape) {
 // Calls check(version) with each version that this device can run.
 template <class T, class Check>
 void for_each_version(Check&& check) {
-  for (const auto& version : kVersions<T>) {
+  for (const auto& version : testing::chosen(kVersions<T>)) {
     if (!missing(version.needs).empty()) continue;
     CAPTURE(version.name);
     check(version.launch);
+  }
+}
+
+template <class T>
+void check_exactly(const std::vector<Shape>& shapes) {
+  for (const Shape& shape : shapes) {
+    CAPTURE(shape.M, shape.N, shape.K);
+    auto problem = integer_problem<T>(shape);
+    for_each_version<T>([&](auto launch) { REQUIRE_OK(problem.check(launch, true)); });
   }
 }
 
@@ -114,15 +123,15 @@ std::vector<Shape> awkward_shapes() {
 
 FOR_EACH_TYPE("every version adds every product once, at any shape", "") {
   std::vector<Shape> shapes = awkward_shapes();
-  shapes.insert(shapes.end(), {{255, 129, 65}, {700, 3, 17}, {3, 700, 17}, {5, 7, 700}});
-  shapes.insert(shapes.end(), {{64, 64, 64}, {136, 72, 200}, {16, 264, 8}});  // aligned rows
-  shapes.insert(shapes.end(), {{1, 8, 8}, {127, 120, 56}, {129, 264, 72}});   // at a tile's edges
+  shapes.insert(shapes.end(), {{64, 64, 64}, {16, 264, 8}, {1, 8, 8}});  // aligned rows
   shapes.insert(shapes.end(), {{0, 5, 3}, {5, 0, 3}, {0, 0, 3}, {5, 3, 0}, {0, 0, 0}});
-  for (const Shape& shape : shapes) {
-    CAPTURE(shape.M, shape.N, shape.K);
-    auto problem = integer_problem<TestType>(shape);
-    for_each_version<TestType>([&](auto launch) { REQUIRE_OK(problem.check(launch, true)); });
-  }
+  check_exactly<TestType>(shapes);
+}
+
+FOR_EACH_TYPE("every version adds every product once, in shapes of many tiles", "[long]") {
+  check_exactly<TestType>({{255, 129, 65}, {700, 3, 17}, {3, 700, 17}, {5, 7, 700}});
+  check_exactly<TestType>({{136, 72, 200}});                  // aligned rows
+  check_exactly<TestType>({{127, 120, 56}, {129, 264, 72}});  // at a tile's edges
 }
 
 FOR_EACH_TYPE("every version stays within its bound", "") {
@@ -320,7 +329,7 @@ bool covers_all(int rows, int chunks, Place place) {
 
 }  // namespace
 
-FOR_EACH_TYPE("mma_sync is right with every tile that fits the device", "") {
+FOR_EACH_TYPE("mma_sync is right with every tile that fits the device", "[long]") {
   if (!missing(gemm_mixed::kNeedsOfMmaSync).empty()) return;
   struct Case {
     TileName tile;
@@ -447,7 +456,8 @@ Errors matrix_unit_errors(size_t K, Adder adder, bool positive, std::uint32_t tr
 
 }  // namespace
 
-TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to need them") {
+TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to need them",
+          "[harness]") {
   for (const Adder adder : {Adder{4, 23}, Adder{4, 25}, Adder{8, 24}, Adder{16, 25}})
     for (const size_t K : {1, 5, 64, 1000, 8192}) {
       CAPTURE(adder.width, adder.bits, K);
@@ -466,7 +476,8 @@ TEST_CASE("a unit that cuts off stays below the bounds, and comes near enough to
   REQUIRE(narrow.towards_zero > 0.75 * narrow.all);
 }
 
-FOR_EACH_TYPE("the checks refuse a dropped term, a doubled term, swapped rows and zeros", "") {
+FOR_EACH_TYPE("the checks refuse a dropped term, a doubled term, swapped rows and zeros",
+              "[harness]") {
   // The shapes that the program prints. Of the GPU's, 8192 in each dimension, a few rows and
   // columns: an element's sum is as long, and the bound looks at nothing else.
   for (const Shape& shape : {Shape{160, 160, 160}, Shape{129, 65, 255}, Shape{4, 64, 8192}}) {
@@ -516,7 +527,7 @@ void launch_row_too_few(float* c, const half* a, const half* b, size_t M, size_t
 
 }  // namespace
 
-TEST_CASE("swapped indices, a missing bounds check and a missing row are caught") {
+TEST_CASE("swapped indices, a missing bounds check and a missing row are caught", "[harness]") {
   auto square = integer_problem<half>({16, 16, 16});
   REQUIRE(square.check(gemm_mixed::launch_naive<half>, true).ok);
   REQUIRE(!square.check(launch_transposed, true).ok);
@@ -562,7 +573,7 @@ bool fragments_are_right(bool swizzled, int late) {
 
 }  // namespace
 
-TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caught") {
+TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caught", "[harness]") {
   auto tile = integer_problem<half>({16, 16, 16});
   REQUIRE(!tile.check(gemm_mixed_test::launch_without_barrier, true).ok);
   REQUIRE(fragments_are_right(true, 0));

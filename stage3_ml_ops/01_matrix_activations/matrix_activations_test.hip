@@ -91,7 +91,7 @@ TEST_CASE("every activation on any shape and alignment") {
     const Inputs in(shape);
     for_each_activation([&](auto activation) {
       using Activation = decltype(activation);
-      for (const auto& version : kVersions<Activation>)
+      for (const auto& version : testing::chosen(kVersions<Activation>))
         for (const Offsets& offsets : kOffsets) {
           CAPTURE(Activation::kName, version.name, shape.rows, shape.cols);
           CAPTURE(offsets.inputs, offsets.output, offsets.bias);
@@ -112,7 +112,7 @@ TEST_CASE("sums of integers are exact: every element gets its own column's bias"
       in.x[i] = static_cast<float>(row % 1000), in.bias[column] = static_cast<float>(1000 * column);
       want[i] = static_cast<float>(row % 1000 + 1000 * column);
     }
-    for (const auto& version : kVersions<Relu>) {
+    for (const auto& version : testing::chosen(kVersions<Relu>)) {
       CAPTURE(version.name, shape.rows, shape.cols);
       Guarded<float> d_x(in.x, 1), d_bias(in.bias, 0), d_y(in.x.size(), 1);
       version.launch.forward(d_y.data(), d_x.data(), d_bias.data(), shape.rows, shape.cols,
@@ -160,7 +160,7 @@ TEST_CASE("a matrix without a bias is flat memory") {
 TEST_CASE("the output may be an input") {
   for (const Shape& shape : {Shape{33, 64}, Shape{33, 61}}) {
     const Inputs in(shape);
-    for (const auto& version : kVersions<Softplus>) {
+    for (const auto& version : testing::chosen(kVersions<Softplus>)) {
       CAPTURE(version.name, shape.cols);
       Guarded<float> d_x(in.x, 1), d_grad_y(in.grad_y, 1), d_bias(in.bias, 0);
       Guarded<float> d_y(in.x.size(), 1), d_grad_x(in.x.size(), 1), x_of_backward(in.x, 1);
@@ -196,7 +196,7 @@ TEST_CASE("bias and activation agree with NumPy", "[numpy]") {
     const std::string name = std::string("matrix_activations_") + Activation::kName;
     const std::vector<double> y = read_npy(reference_path(name + ".npy")).values;
     const std::vector<double> grad_x = read_npy(reference_path(name + "_grad.npy")).values;
-    for (const auto& version : kVersions<Activation>) {
+    for (const auto& version : testing::chosen(kVersions<Activation>)) {
       CAPTURE(Activation::kName, version.name);
       Guarded<float> d_x(in.x, 0), d_bias(in.bias, 0), d_grad_y(in.grad_y, 0);
       Guarded<float> d_y(in.x.size(), 0), d_grad_x(in.x.size(), 0);
@@ -227,7 +227,7 @@ TEST_CASE("NaN and infinities of either input reach the output, and only theirs"
   in.grad_y[4 * 13 + 8] = kNan;
   for_each_activation([&](auto activation) {
     using Activation = decltype(activation);
-    for (const auto& version : kVersions<Activation>) {
+    for (const auto& version : testing::chosen(kVersions<Activation>)) {
       CAPTURE(Activation::kName, version.name);
       Guarded<float> d_x(in.x, 0), d_bias(in.bias, 0), d_grad_y(in.grad_y, 0);
       Guarded<float> d_y(in.x.size(), 0), d_grad_x(in.x.size(), 0);
@@ -306,7 +306,7 @@ void launch_without_bounds_check(float* y, const float* x, const float* bias, si
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs square({65, 65}), wide({17, 31});
   for (const Inputs* in : {&square, &wide}) {
     REQUIRE(!check_forward<Relu>({launch_bias_of_row, nullptr}, *in, {0, 0, 0}).ok);

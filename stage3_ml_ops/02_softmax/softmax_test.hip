@@ -89,7 +89,7 @@ TEST_CASE("every version stays within its bound at any shape and alignment") {
       for (const auto& offsets : kOffsets) {
         if (rows != 2 && offsets[0] != offsets[1]) continue;
         Problem problem(x, cols, offsets[0], offsets[1]);
-        for (const auto& version : versions()) {
+        for (const auto& version : testing::chosen(versions())) {
           CAPTURE(version.name, rows, cols, offsets[0], offsets[1]);
           REQUIRE_OK(problem.check(version.launch));
         }
@@ -99,7 +99,7 @@ TEST_CASE("every version stays within its bound at any shape and alignment") {
 
 TEST_CASE("every version adds every element once") {
   for (const size_t cols : kCols)
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, cols);
       REQUIRE_OK(check_equal_elements(version.launch, cols < 300 ? 9 : 1, cols, 0));
       REQUIRE_OK(check_equal_elements(version.launch, 1, cols, 3));
@@ -108,7 +108,7 @@ TEST_CASE("every version adds every element once") {
 
 TEST_CASE("rows of 200000 elements") {
   Problem problem(random_floats(200000, 8), 200000, 1, 1);
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(problem.check(version.launch));
   }
@@ -116,7 +116,7 @@ TEST_CASE("rows of 200000 elements") {
 
 TEST_CASE("no rows, or no columns, write nothing") {
   Guarded<float> d_y(1, 0);
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     version.launch.run(d_y.data(), d_y.data(), 0, 7, nullptr);
     version.launch.run(d_y.data(), d_y.data(), 7, 0, nullptr);
@@ -134,7 +134,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   const double tolerance = 2 * (static_cast<double>(problem.cols) + 8) * std::exp2(-53);
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(problem.want[i] - want[i]) <= tolerance * want[i]);
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(problem.check(version.launch));
   }
@@ -143,7 +143,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
 TEST_CASE("rows sum to 1") {
   for (const size_t cols : {size_t{1}, size_t{33}, size_t{1003}, size_t{50257}}) {
     Problem problem(random_floats(2 * cols, 8), cols);
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       const std::vector<float> y = problem.run(version.launch);
       const std::vector<double> bounds =
           softmax::bounds(problem.x, problem.want, cols, version.launch.roundings(cols));
@@ -168,7 +168,7 @@ TEST_CASE("a constant added to a row changes no bit") {
     std::vector<float> shifted = rows;
     for (size_t i = 0; i < shifted.size(); ++i) shifted[i] += i / cols == 1 ? -8000.0f : 4321.5f;
     Problem here(rows, cols), there(shifted, cols);
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, cols);
       REQUIRE(same_bits(here.run(version.launch), there.run(version.launch)));
     }
@@ -180,13 +180,14 @@ TEST_CASE("large inputs stay finite") {
   for (const float scale : {100.0f, 1e4f, kLargest}) {
     for (const size_t cols : {size_t{5}, size_t{300}, size_t{1003}, size_t{4099}}) {
       Problem problem(random_floats(2 * cols, scale), cols, 1, 1);
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, scale, cols);
         REQUIRE_OK(problem.check(version.launch));
       }
     }
   }
-  for (const auto& version : versions()) {  // the smallest float is no sign of an empty row
+  for (const auto& version :
+       testing::chosen(versions())) {  // the smallest float is no sign of an empty row
     CAPTURE(version.name);
     REQUIRE_OK(
         Problem({-kLargest, -kLargest, -kInfinity, -kLargest, -kLargest}, 5).check(version.launch));
@@ -208,7 +209,7 @@ TEST_CASE("masked elements are 0, and only hopeless rows are NaN") {
     for (size_t row = 0; row < rows.size(); ++row) {
       Problem problem(rows[row], cols);
       for (const double want : problem.want) REQUIRE(std::isnan(want) == (row >= 3));
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, cols, row);
         REQUIRE_OK(problem.check(version.launch));
       }
@@ -219,7 +220,7 @@ TEST_CASE("masked elements are 0, and only hopeless rows are NaN") {
 TEST_CASE("the result may replace the input") {
   for (const size_t cols : {size_t{6}, size_t{1003}, size_t{9001}, size_t{40001}}) {
     Problem problem(random_floats(3 * cols, 8), cols, 1, 1);
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, cols);
       const std::vector<float> y = problem.run(version.launch);
       Guarded<float> d_both(problem.x, 1);
@@ -364,7 +365,7 @@ void launch_swapped(float* y, const float* x, size_t rows, size_t cols, hipStrea
 
 }  // namespace
 
-TEST_CASE("missing barriers, maxima, tails and swapped sizes are caught") {
+TEST_CASE("missing barriers, maxima, tails and swapped sizes are caught", "[harness]") {
   Problem one_row(random_floats(1003, 8), 1003), large(random_floats(1003, 1e4f), 1003);
   Problem many(random_floats(7 * 33, 8), 33);
   const auto caught = [](Problem& problem, auto run) {

@@ -108,7 +108,7 @@ TEST_CASE("squared error: every element counts once, at any size and alignment")
       for (float& value : *values) value = std::rint(value);
     const double quotient = 2 * kFloatRoundoff * squared_error_cpu(p, t);
     for (const Offsets& offsets : kOffsets)
-      for (const auto& version : kSquaredErrorVersions) {
+      for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
         CAPTURE(version.name, n, offsets.inputs, offsets.output);
         REQUIRE_OK(check_squared_error(version.launch, p, t, offsets, quotient));
       }
@@ -118,7 +118,7 @@ TEST_CASE("squared error: every element counts once, at any size and alignment")
 TEST_CASE("squared error: every version stays within its bound") {
   for (const size_t n : {size_t{1}, size_t{1003}, size_t{(1 << 17) + 1}})
     for (const Offsets& offsets : kOffsets)
-      for (const auto& version : kSquaredErrorVersions) {
+      for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
         CAPTURE(version.name, n, offsets.inputs, offsets.output);
         REQUIRE_OK(check_squared_error(version.launch, random_floats(n, 0, 4),
                                        random_floats(n, 1, 1), offsets));
@@ -139,7 +139,7 @@ TEST_CASE("squared error: the loops work where a grid has fewer blocks than tile
 
 TEST_CASE("squared error: the gradient may take the place of an input") {
   const std::vector<float> p = random_floats(1003, 0, 4), t = random_floats(1003, 1, 4);
-  for (const auto& version : kSquaredErrorVersions) {
+  for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
     if (std::string(version.name) == "mse_separate") continue;
     CAPTURE(version.name);
     Guarded<float> d_p(p, 1), d_t(t, 1), d_grad(p.size(), 1), d_loss(1, 0);
@@ -155,7 +155,7 @@ TEST_CASE("squared error: the gradient may take the place of an input") {
 }
 
 TEST_CASE("squared error: NaN and infinity reach the loss; the mean of nothing is NaN") {
-  for (const auto& version : kSquaredErrorVersions) {
+  for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
     CAPTURE(version.name);
     for (const float special : {kNan, kInfinity, -kInfinity}) {
       std::vector<float> p = random_floats(1003, 0, 4);
@@ -175,7 +175,7 @@ TEST_CASE("squared error agrees with NumPy", "[numpy]") {
   const std::vector<float> p(wide_p.begin(), wide_p.end()), t(wide_t.begin(), wide_t.end());
   const double loss = array("mse_loss").at(0);
   const std::vector<double> grad = array("mse_grad");
-  for (const auto& version : kSquaredErrorVersions) {
+  for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_p(p, 0), d_t(t, 0), d_grad(p.size(), 0), d_loss(1, 0);
     Places places(0);
@@ -271,17 +271,17 @@ TEST_CASE("cross-entropy of any shape, at the first, the last and any label") {
       for (const Labels kind : {Labels::first, Labels::last, Labels::random}) {
         if (kind != Labels::random && rows > 5) continue;
         const Batch batch(rows, classes, 6, kind);
-        for (const auto& version : kVersions) {
+        for (const auto& version : testing::chosen(kVersions)) {
           CAPTURE(version.name, rows, classes, static_cast<int>(kind));
           REQUIRE_OK(check(version.launch, batch));
         }
       }
 }
 
-TEST_CASE("cross-entropy of many rows and of long ones") {
+TEST_CASE("cross-entropy of many rows and of long ones", "[long]") {
   for (const Batch& batch : {Batch(129, 10, 4), Batch(1031, 3, 4), Batch(129, 127, 4),
                              Batch(2, 50257, 8), Batch(1, 70001, 8)})
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, batch.rows, batch.classes);
       REQUIRE_OK(check(version.launch, batch));
     }
@@ -290,7 +290,7 @@ TEST_CASE("cross-entropy of many rows and of long ones") {
 TEST_CASE("cross-entropy at any alignment, and with the gradient in the place of the logits") {
   for (const size_t classes : {size_t{5}, size_t{131}, size_t{2052}}) {
     const Batch batch(5, classes, 6);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, classes);
       for (const Offsets& offsets : kOffsets) {
         CAPTURE(offsets.inputs, offsets.output);
@@ -328,7 +328,7 @@ TEST_CASE("the entry for later stages, and the loss without a gradient") {
 TEST_CASE("each row of a gradient sums to 0") {
   const Batch batch(9, 1003, 6);
   const CrossEntropy want = cross_entropy_cpu(batch);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     const std::vector<float> grad = run(version.launch, batch).grad;
     const CrossEntropy bounds =
         cross_entropy_bounds(batch, want, version.launch.roundings(batch.classes), false);
@@ -365,7 +365,7 @@ TEST_CASE("gradients are the slopes of the loss") {
   const double bound = std::pow(static_cast<double>(kStep), 2) / 6;
   const CrossEntropy want = cross_entropy_cpu(batch);
   for (size_t i = 0; i < slopes.size(); ++i) REQUIRE(std::fabs(want.grad[i] - slopes[i]) <= bound);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     const std::vector<float> grad = run(version.launch, batch).grad;
     CAPTURE(version.name);
     REQUIRE_OK(compare(
@@ -389,7 +389,7 @@ TEST_CASE("cross-entropy agrees with NumPy", "[numpy]") {
   const double mean = array("loss").at(0), count = batch.count;
   REQUIRE(count < static_cast<double>(batch.rows));
   const CrossEntropy want = cross_entropy_cpu(batch);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Result got = run(version.launch, batch);
     const CrossEntropy bounds = cross_entropy_bounds(
@@ -409,7 +409,7 @@ TEST_CASE("cross-entropy agrees with NumPy", "[numpy]") {
 TEST_CASE("the same bits on every run") {
   const Batch batch(33, 1003, 6);
   const std::vector<float> p = random_floats(100003, 0, 4), t = random_floats(100003, 1, 4);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Result first = run(version.launch, batch);
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -418,7 +418,7 @@ TEST_CASE("the same bits on every run") {
       REQUIRE(same_bits(again.grad, first.grad));
     }
   }
-  for (const auto& version : kSquaredErrorVersions) {
+  for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_p(p, 0), d_t(t, 0), d_grad(p.size(), 0), d_loss(1, 0);
     Places places(0);
@@ -439,7 +439,7 @@ TEST_CASE("a label outside [0, classes) is reported with its row and read nowher
     for (const size_t row : {size_t{0}, size_t{17}, size_t{32}}) {
       Batch batch(33, 10, 4);
       batch.labels[row] = bad;
-      for (const auto& version : kVersions) {
+      for (const auto& version : testing::chosen(kVersions)) {
         CAPTURE(version.name, bad, row);
         // NaN as the row's loss and so as the mean, 0 as its gradient; the others as usual.
         REQUIRE_OK(check(version.launch, batch));
@@ -458,7 +458,7 @@ TEST_CASE("of several bad labels the first row's is reported, once") {
   batch.labels[128] = -7, batch.labels[40] = 12, batch.labels[41] = -1;
   Guarded<float> d_logits(batch.logits, 0), d_grad(batch.logits.size(), 0), d_loss(1, 0);
   Guarded<int> d_labels(batch.labels, 0);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     Buffers buffers(batch.rows);
     const auto launch = [&](size_t rows) {
@@ -481,7 +481,7 @@ TEST_CASE("ignored rows have no gradient and are not counted") {
     for (size_t row = 0; row < 33; row += 4) batch.labels[row] = ignore_index;
     batch.count_labels();
     batch.at(8, 2) = kNan, batch.at(12, 3) = kInfinity;  // in rows that do not count
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, ignore_index);
       REQUIRE_OK(check(version.launch, batch));
       const Result got = run(version.launch, batch);
@@ -499,7 +499,7 @@ TEST_CASE("where every row is ignored the loss is 0 / 0, the gradient 0") {
   batch.ignore_index = -1;
   batch.labels.assign(5, -1);
   batch.count_labels();
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Result got = run(version.launch, batch);
     REQUIRE((std::isnan(got.loss) && got.intact));
@@ -512,7 +512,7 @@ TEST_CASE("bad and ignored labels in the same batch") {
   batch.ignore_index = 7;  // outside [0, classes), and yet no mistake
   batch.labels[2] = 7, batch.labels[6] = 5;
   batch.count_labels();
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     REQUIRE_OK(check(version.launch, batch));
     REQUIRE_THROWS_WITH(check_labels(run(version.launch, batch).bad_label, 5),
@@ -523,7 +523,7 @@ TEST_CASE("bad and ignored labels in the same batch") {
 TEST_CASE("batches without classes and beyond the workspace are refused") {
   Buffers buffers(1);
   const Targets no_class{nullptr, 1, 0};
-  for (const auto& version : kVersions)
+  for (const auto& version : testing::chosen(kVersions))
     REQUIRE_THROWS_WITH(
         version.launch.run(nullptr, nullptr, nullptr, no_class, buffers.workspace(), nullptr),
         "cross-entropy needs at least one class");
@@ -538,7 +538,7 @@ TEST_CASE("logits of 1e4 overflow nothing; only probabilities lose a small one")
   for (const size_t classes : {size_t{2}, size_t{33}, size_t{1003}}) {
     Batch batch(7, classes, 1e4f);
     for (size_t row = 0; row < 7; ++row) batch.at(row, row % classes) = row % 2 == 0 ? 1e4f : -1e4f;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, classes);
       const Result got = run(version.launch, batch);
       for (const float grad : got.grad) REQUIRE(std::isfinite(grad));
@@ -550,7 +550,7 @@ TEST_CASE("logits of 1e4 overflow nothing; only probabilities lose a small one")
   }
   Batch unlikely(1, 2, 0);
   unlikely.labels[0] = 0, unlikely.at(0, 0) = -200, unlikely.at(0, 1) = 0;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     REQUIRE(run(version.launch, unlikely).loss ==
             (version.launch.from_probabilities ? kInfinity : 200.0f));
@@ -562,7 +562,7 @@ TEST_CASE("a masked class has gradient 0; a masked label has an infinite loss") 
     Batch batch(3, classes, 4, Labels::first);
     for (size_t row = 0; row < 3; ++row)
       for (size_t c = 2; c < classes; c += 2) batch.at(row, c) = -kInfinity;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, classes);
       REQUIRE_OK(check(version.launch, batch));
       const Result got = run(version.launch, batch);
@@ -570,7 +570,7 @@ TEST_CASE("a masked class has gradient 0; a masked label has an infinite loss") 
         for (size_t c = 2; c < classes; c += 2) REQUIRE(got.grad[row * classes + c] == 0);
     }
     batch.labels[1] = 2;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, classes);
       const Result got = run(version.launch, batch);
       REQUIRE((got.row_losses[1] == kInfinity && got.loss == kInfinity));
@@ -583,7 +583,7 @@ TEST_CASE("NaN and infinity make their own row NaN, and the mean") {
   for (const float special : {kNan, kInfinity}) {
     Batch batch(5, 33, 4);
     batch.at(2, 20) = special;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, special);
       REQUIRE_OK(check(version.launch, batch));
       REQUIRE(std::isnan(run(version.launch, batch).loss));
@@ -591,7 +591,7 @@ TEST_CASE("NaN and infinity make their own row NaN, and the mean") {
   }
   Batch masked(3, 33, 4);
   for (size_t c = 0; c < 33; ++c) masked.at(1, c) = -kInfinity;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Result got = run(version.launch, masked);
     REQUIRE((std::isnan(got.row_losses[1]) && std::isnan(got.loss)));
@@ -688,7 +688,7 @@ void launch_missing_element(float* loss, float* grad, const float* p, const floa
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const auto mistaken = [](auto launch) {
     return Launch{launch, softmax::roundings_thread_per_row, false};
   };

@@ -98,7 +98,7 @@ TEST_CASE("any shape and alignment stays within its bound") {
     const Inputs in(shape);
     for_each_function([&](auto function) {
       using Activation = decltype(function);
-      for (const auto& version : dense::kVersions<Activation>)
+      for (const auto& version : testing::chosen(dense::kVersions<Activation>))
         for (const size_t offset : {size_t{0}, size_t{1}}) {
           CAPTURE(Activation::kName, version.name, shape.batch, shape.in, shape.out, offset);
           REQUIRE_OK(check<Activation>(version.launch, in, offset));
@@ -111,7 +111,7 @@ TEST_CASE("products of integers are exact: nothing is missed, doubled or in anot
   for (const Shape& shape : {Shape{33, 65, 17}, Shape{5, 300, 131}}) {
     const Inputs in(shape, random_integers);
     const dense::Values want = reference<Relu>(in);
-    for (const auto& version : dense::kVersions<Relu>) {
+    for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
       CAPTURE(version.name, shape.batch);
       REQUIRE_OK(Problem(in, 3).check(version.launch, want.value,
                                       std::vector<double>(want.value.size(), 0)));
@@ -132,7 +132,7 @@ TEST_CASE("the layer agrees with NumPy", "[numpy]") {
     using Activation = decltype(function);
     const std::string name = std::string("dense_") + Activation::kName + ".npy";
     const std::vector<double> y = read_npy(reference_path(name)).values;
-    for (const auto& version : dense::kVersions<Activation>) {
+    for (const auto& version : testing::chosen(dense::kVersions<Activation>)) {
       CAPTURE(Activation::kName, version.name);
       REQUIRE_OK(Problem(in).check(version.launch, y, reference<Activation>(in).error));
     }
@@ -141,7 +141,7 @@ TEST_CASE("the layer agrees with NumPy", "[numpy]") {
 
 TEST_CASE("without inputs the layer is its bias") {
   const Inputs in({3, 0, 5});
-  for (const auto& version : dense::kVersions<Relu>) {
+  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
     CAPTURE(version.name);
     const std::vector<float> y = Problem(in).run(version.launch);
     for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == Relu{}(in.bias[i % 5]));
@@ -155,7 +155,7 @@ TEST_CASE(
   Inputs in(shape);
   in.x[2 * shape.in + 5] = kNan, in.w[7 * shape.in + 32] = kNan, in.bias[11] = kNan;
   for_each_function([&](auto function) {
-    for (const auto& version : dense::kVersions<decltype(function)>) {
+    for (const auto& version : testing::chosen(dense::kVersions<decltype(function)>)) {
       CAPTURE(version.name);
       const std::vector<float> y = Problem(in).run(version.launch);
       for (size_t i = 0; i < y.size(); ++i) {
@@ -171,7 +171,7 @@ TEST_CASE("infinity reaches the output") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Inputs in({3, 5, 2});
   in.x[5 + 3] = kInfinity, in.w[3] = 0.5f, in.w[5 + 3] = -0.5f;  // sample 1: +infinity, -infinity
-  for (const auto& version : dense::kVersions<Relu>) {
+  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
     CAPTURE(version.name);
     const std::vector<float> y = Problem(in).run(version.launch);
     REQUIRE(y[2] == kInfinity);
@@ -186,7 +186,7 @@ TEST_CASE("every version works on a stream, and forward is the last of them") {
   HIP_CHECK(hipStreamCreate(&stream));
   Problem problem(in);
   std::vector<float> last;
-  for (const auto& version : dense::kVersions<Relu>) {
+  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
     CAPTURE(version.name);
     last = problem.run(version.launch, stream);
     REQUIRE(last == problem.run(version.launch));
@@ -203,7 +203,7 @@ TEST_CASE("arrays that are missing are refused") {
   Problem problem(in);
   const float *x = problem.d_x.data(), *w = problem.d_w.data(), *bias = problem.d_bias.data();
   float* y = problem.d_y.data();
-  for (const auto& version : dense::kVersions<Relu>) {
+  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
     CAPTURE(version.name);
     const auto launch = [&](float* to, const float* from, const Layer& layer) {
       version.launch(to, from, 2, layer, {problem.d_partials.data()}, nullptr);
@@ -264,7 +264,7 @@ void launch_without_last_input(float* y, const float* x, size_t batch, const Lay
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs in({33, 33, 33});
   for (const dense::Launch launch :
        {launch_wrong_epilogue<Mistake::bias_of_row>, launch_wrong_epilogue<Mistake::no_bias>,

@@ -105,7 +105,7 @@ TEST_CASE("the network of the README gives the values worked out there by hand")
   const Values reference = in.reference<Sigmoid>();
   for (size_t i = 0; i < 2; ++i) REQUIRE(near(reference.value[i], want[i]));
   Problem problem(in);
-  for (const auto& version : kVersions<Sigmoid>) {
+  for (const auto& version : testing::chosen(kVersions<Sigmoid>)) {
     CAPTURE(version.name);
     const std::vector<float> y = problem.run(version.launch);
     for (size_t i = 0; i < 2; ++i) REQUIRE(near(static_cast<double>(y[i]), want[i]));
@@ -120,11 +120,11 @@ TEST_CASE("any shape and alignment stays within its bound") {
     const Inputs in(shape);
     for (const size_t offset : {size_t{0}, size_t{1}}) {
       CAPTURE(shape.batch, shape.in, shape.hidden, shape.out, offset);
-      for (const auto& version : kVersions<Relu>) {
+      for (const auto& version : testing::chosen(kVersions<Relu>)) {
         CAPTURE(version.name);
         REQUIRE_OK(check<Relu>(version.launch, in, offset));
       }
-      for (const auto& version : kVersions<Sigmoid>) {
+      for (const auto& version : testing::chosen(kVersions<Sigmoid>)) {
         CAPTURE(version.name);
         REQUIRE_OK(check<Sigmoid>(version.launch, in, offset));
       }
@@ -136,7 +136,7 @@ TEST_CASE("products of integers are exact: nothing is missed, doubled or in anot
   for (const Shape& shape : {Shape{13, 33, 17, 5}, Shape{5, 70, 131, 33}}) {
     const Inputs in(shape, random_integers);
     const Values want = in.reference<Relu>();
-    for (const auto& version : kVersions<Relu>) {
+    for (const auto& version : testing::chosen(kVersions<Relu>)) {
       CAPTURE(version.name, shape.batch);
       REQUIRE_OK(Problem(in, 3).check(version.launch, want.value,
                                       std::vector<double>(want.value.size(), 0)));
@@ -156,11 +156,11 @@ TEST_CASE("the network agrees with NumPy", "[numpy]") {
              array("w2").shape.at(0)});
   in.x = floats("x");
   in.parameters = {floats("w1"), floats("bias1"), floats("w2"), floats("bias2")};
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     REQUIRE_OK(Problem(in).check(version.launch, array("relu").values, in.reference<Relu>().error));
   }
-  for (const auto& version : kVersions<Sigmoid>) {
+  for (const auto& version : testing::chosen(kVersions<Sigmoid>)) {
     CAPTURE(version.name);
     REQUIRE_OK(
         Problem(in).check(version.launch, array("sigmoid").values, in.reference<Sigmoid>().error));
@@ -173,7 +173,7 @@ TEST_CASE("NaN of a sample stays in that sample, NaN of a weight reaches all") {
   Inputs in(shape);
   in.x[6 * shape.in + 32] = kNan;
   in.parameters.w2[1 * shape.hidden + 12] = kNan;
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     const std::vector<float> y = Problem(in).run(version.launch);
     for (size_t i = 0; i < y.size(); ++i) {
@@ -188,7 +188,7 @@ TEST_CASE("every version works on a stream") {
   hipStream_t stream = nullptr;
   HIP_CHECK(hipStreamCreate(&stream));
   Problem problem(in);
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     REQUIRE(problem.run(version.launch, stream) == problem.run(version.launch));
   }
@@ -197,7 +197,7 @@ TEST_CASE("every version works on a stream") {
 
 TEST_CASE("layers that do not fit together and missing arrays are refused") {
   Problem problem(Inputs({2, 3, 4, 2}));
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     const auto launch = [&](const float* x, const Network& network) {
       version.launch(problem.d_y.data(), problem.d_h.data(), x, 2, network, nullptr);
@@ -245,7 +245,7 @@ void launch_whole_blocks(float* y, float* h, const float* x, size_t batch, const
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs in({33, 17, 40, 40});
   for (const Launch launch : {launch_without_activation, launch_activated_output,
                               launch_swapped_biases, launch_whole_blocks})
@@ -282,7 +282,7 @@ void launch_without_barrier(float* y, float*, const float* x, size_t batch, cons
 
 }  // namespace
 
-TEST_CASE("a missing barrier is caught") {
+TEST_CASE("a missing barrier is caught", "[harness]") {
   REQUIRE(!check<Relu>(launch_without_barrier, Inputs({33, 17, 40, 40})).ok);
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("any shape and alignment stays within its bound, overwriting and accum
     const Inputs in(shape);
     for (const float beta : {0.0f, 1.0f, -0.75f}) {
       const ExpectedGradients want = in.expected(beta);
-      for (const auto& version : all_versions())
+      for (const auto& version : testing::chosen(all_versions()))
         for (const size_t offset : {size_t{0}, size_t{1}}) {
           CAPTURE(version.name, shape.batch, shape.in, shape.out, offset, beta);
           require_right(version.launch, in, offset, beta, want);
@@ -155,7 +155,7 @@ TEST_CASE("products of integers are exact: nothing is missed, doubled or in anot
       ExpectedGradients want = in.expected(beta);
       for (Expected* gradient : {&want.w, &want.bias, &want.x})
         gradient->bound.assign(gradient->bound.size(), 0);
-      for (const auto& version : kVersions) {
+      for (const auto& version : testing::chosen(kVersions)) {
         CAPTURE(version.name, shape.batch, beta);
         require_right(version.launch, in, 3, beta, want);
       }
@@ -176,7 +176,7 @@ TEST_CASE("the gradients agree with NumPy", "[numpy]") {
   ExpectedGradients want = in.expected(0);
   want.w.value = array("grad_w").values, want.bias.value = array("grad_bias").values;
   want.x.value = array("grad_x").values;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     require_right(version.launch, in, 0, 0, want);
   }
@@ -223,7 +223,7 @@ TEST_CASE("the gradients agree with finite differences in double") {
   require_near(differences(w), reference.w);
   require_near(differences(bias), reference.bias);
   require_near(differences(x), reference.x);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     require_right(version.launch, in, 0, 0, reference);
   }
@@ -250,7 +250,7 @@ TEST_CASE("two halves of a batch, accumulated, are the whole batch") {
 
 TEST_CASE("a gradient that nobody wants is left alone") {
   const Inputs in({33, 17, 9});
-  for (const auto& version : all_versions()) {
+  for (const auto& version : testing::chosen(all_versions())) {
     CAPTURE(version.name);
     Problem problem(in);
     const Gradients all = problem.gradients();
@@ -298,7 +298,7 @@ TEST_CASE("every run gives the same bits, on any stream") {
   hipStream_t stream = nullptr;
   HIP_CHECK(hipStreamCreate(&stream));
   Problem problem(in);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const HostGradients first = problem.run(version.launch, 0);
     for (int run = 0; run < 5; ++run) {
@@ -330,7 +330,7 @@ TEST_CASE("NaN of a sample reaches what it belongs to, and no other") {
   const Shape shape{9, 33, 13};
   Inputs in(shape);
   in.grad_y[2 * shape.out + 7] = kNan;  // sample 2, unit 7
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const HostGradients got = Problem(in).run(version.launch, 0);
     for (size_t i = 0; i < got.w.size(); ++i) REQUIRE(std::isnan(got.w[i]) == (i / shape.in == 7));
@@ -341,7 +341,7 @@ TEST_CASE("NaN of a sample reaches what it belongs to, and no other") {
 
 TEST_CASE("missing arrays and a batch beyond the workspace are refused") {
   const Inputs in({4, 3, 2});
-  for (const auto& version : all_versions()) {
+  for (const auto& version : testing::chosen(all_versions())) {
     CAPTURE(version.name);
     Problem problem(in);
     const auto launch = [&](const float* grad_y, const float* x, const Layer& layer, size_t batch) {
@@ -416,7 +416,7 @@ void launch_always_accumulating(const Gradients& to, const float* grad_y, const 
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs in({33, 33, 33});
   REQUIRE(is_right(launch_row_slices, in, 0));
   for (const Launch launch :

@@ -111,7 +111,7 @@ bool is_right(const Launch& version, const Inputs& in, float beta) {
 // Calls visit(version, kept, slope) for every version that f has.
 template <class Activation, class Visit>
 void for_each_version(const std::vector<float>& x, Visit&& visit) {
-  for (const auto& version : kVersions<Activation>) {
+  for (const auto& version : testing::chosen(kVersions<Activation>)) {
     CAPTURE(Activation::kName, version.name);
     if (version.launch.run == nullptr) continue;
     if constexpr (kHasOfOutput<Activation>)
@@ -323,7 +323,7 @@ TEST_CASE("NaN of an element reaches its own column's sum, and no other") {
 
 TEST_CASE("a missing array and a batch beyond the workspace are refused") {
   const Inputs in({4, 3});
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     Guarded<float> d_x(in.x, 0), d_grad_y(in.grad_y, 0), d_grad_x(12, 0), d_grad_bias(3, 0);
     const auto launch = [&](float* grad_bias, size_t max_batch) {
@@ -372,7 +372,7 @@ TEST_CASE("softmax backward on any shape and alignment") {
                              Shape{2, 4100}, Shape{1, 16387}, Shape{1, 20001}}) {
     const SoftmaxInputs in(shape);
     for (const Offsets& offsets : kOffsets)
-      for (const auto& version : kSoftmaxVersions) {
+      for (const auto& version : testing::chosen(kSoftmaxVersions)) {
         if (shape.cols > 5000 && !version.launch.in_place) continue;  // cols^2 operations per row
         CAPTURE(version.name, shape.rows, shape.cols, offsets.inputs, offsets.output);
         REQUIRE_OK(check_softmax(version.launch, in, offsets));
@@ -390,7 +390,7 @@ TEST_CASE("softmax backward of exact numbers is exact") {
     }
     std::vector<double> want, bound;
     softmax_backward_cpu(in.grad_p, in.p, cols, 0, want, bound);
-    for (const auto& version : kSoftmaxVersions) {
+    for (const auto& version : testing::chosen(kSoftmaxVersions)) {
       CAPTURE(version.name, cols);
       Guarded<float> d_grad_p(in.grad_p, 1), d_p(in.p, 1), d_grad_x(in.p.size(), 1);
       version.launch.run(d_grad_x.data(), d_grad_p.data(), d_p.data(), 7, cols, nullptr);
@@ -401,7 +401,7 @@ TEST_CASE("softmax backward of exact numbers is exact") {
 
 TEST_CASE("softmax backward: grad_x may take the place of an input") {
   const SoftmaxInputs in({37, 133});
-  for (const auto& version : kSoftmaxVersions) {
+  for (const auto& version : testing::chosen(kSoftmaxVersions)) {
     if (!version.launch.in_place) continue;
     CAPTURE(version.name);
     Guarded<float> d_grad_p(in.grad_p, 0), d_p(in.p, 0), d_grad_x(in.p.size(), 0);
@@ -417,7 +417,7 @@ TEST_CASE("softmax backward: grad_x may take the place of an input") {
 TEST_CASE("softmax backward: NaN and infinity stay in their row") {
   SoftmaxInputs in({5, 36});
   in.grad_p[36 + 7] = kNan, in.grad_p[3 * 36 + 1] = kInfinity;
-  for (const auto& version : kSoftmaxVersions) {
+  for (const auto& version : testing::chosen(kSoftmaxVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_grad_p(in.grad_p, 0), d_p(in.p, 0), d_grad_x(in.p.size(), 0);
     version.launch.run(d_grad_x.data(), d_grad_p.data(), d_p.data(), 5, 36, nullptr);
@@ -454,7 +454,7 @@ TEST_CASE("softmax's Jacobian times the loss's gradient is (p - 1[label]) / coun
     }
     const std::vector<double> wide = softmax::softmax_cpu(rows.logits, shape.cols);
     const std::vector<float> p(wide.begin(), wide.end());
-    for (const auto& version : kLossVersions) {
+    for (const auto& version : testing::chosen(kLossVersions)) {
       CAPTURE(version.name, shape.rows, shape.cols);
       const LossGradient want = cross_entropy_backward_cpu(rows, p, version.launch.from_logits);
       REQUIRE_OK(compare_with(run_loss(version.launch, rows, p), want.grad, want.bound));
@@ -481,7 +481,7 @@ TEST_CASE("softmax agrees with NumPy", "[numpy]") {
   SoftmaxInputs in({array("p").shape.at(0), array("p").shape.at(1)});
   in.p.assign(wide_p.begin(), wide_p.end()), in.grad_p.assign(wide_grad.begin(), wide_grad.end());
   std::vector<double> want, bound;
-  for (const auto& version : kSoftmaxVersions) {
+  for (const auto& version : testing::chosen(kSoftmaxVersions)) {
     CAPTURE(version.name);
     softmax_backward_cpu(in.grad_p, in.p, in.shape.cols, version.launch.roundings(in.shape.cols),
                          want, bound);
@@ -495,7 +495,7 @@ TEST_CASE("softmax agrees with NumPy", "[numpy]") {
                               {wide_x.begin(), wide_x.end()},
                               {wide_labels.begin(), wide_labels.end()},
                               static_cast<double>(in.shape.rows)};
-  for (const auto& version : kLossVersions) {
+  for (const auto& version : testing::chosen(kLossVersions)) {
     CAPTURE(version.name);
     LossGradient reference = cross_entropy_backward_cpu(rows, in.p, version.launch.from_logits);
     if (version.launch.from_logits)  // NumPy's is of p as it is stored, which is rounded
@@ -576,7 +576,7 @@ void launch_without_second_pass(float* grad_x, float* grad_bias, const float* gr
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs in({66, 33});
   const Launch right = kVersions<Sigmoid>[2].launch;
   REQUIRE(is_right<Sigmoid>(right, in, 0));
@@ -587,7 +587,7 @@ TEST_CASE("planted mistakes are caught") {
   REQUIRE(!is_right<Sigmoid>({launch_without_beta, right.roundings, false}, in, 1));
 }
 
-TEST_CASE("planted mistakes of softmax are caught") {
+TEST_CASE("planted mistakes of softmax are caught", "[harness]") {
   const SoftmaxInputs in({5, 33});
   const auto diagonal_only = [](float* grad_x, const float* grad_p, const float* p, size_t rows,
                                 size_t cols, hipStream_t) {

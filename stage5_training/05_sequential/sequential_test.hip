@@ -356,7 +356,7 @@ TEST_CASE("PyTorch's own bounds, and a layer of ones") {
 // ---- One step ---------------------------------------------------------------------------------
 
 TEST_CASE("every mode, shapes and alignments") {
-  for (const auto& version : kVersions)
+  for (const auto& version : testing::chosen(kVersions))
     for (const size_t batch : {1, 3, 67})
       for (const size_t width : {1, 5, 33}) {
         Sequential model = make(Linear(width, 2 * width + 1), ReLU(), Linear(2 * width + 1, 4),
@@ -371,7 +371,7 @@ TEST_CASE("every mode, shapes and alignments") {
 TEST_CASE("every activation, first and last layers of either kind") {
   const auto check = [](Sequential model) {
     const Step step(model, 19);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       model.set_mode(version.launch);
       CAPTURE(model.description(), version.name);
       REQUIRE_OK(run(model, step));
@@ -408,7 +408,7 @@ TEST_CASE("small integers come out exactly") {
   };
   exactly(step.want.y), exactly(step.want.grad_x);
   for (Values& gradient : step.want.gradients) exactly(gradient);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     model.set_mode(version.launch);
     CAPTURE(version.name);
     REQUIRE_OK(run(model, step));
@@ -439,7 +439,7 @@ TEST_CASE("NaN and infinity in one sample reach its own output and no other") {
   x[1 * 5 + 2] = std::numeric_limits<float>::quiet_NaN();
   x[2 * 5 + 0] = std::numeric_limits<float>::infinity();
   const DeviceBuffer<float> d_x(x);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     model.set_mode(version.launch);
     const std::vector<float> y = to_host(model.forward(d_x.data(), 4), 4 * 2);
     CAPTURE(version.name);
@@ -449,7 +449,7 @@ TEST_CASE("NaN and infinity in one sample reach its own output and no other") {
 
 TEST_CASE("an empty batch has no output, and gradients of 0") {
   Sequential model = make(Linear(3, 4), ReLU(), Linear(4, 2));
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     model.set_mode(version.launch);
     poison_gradients(model);
     model.forward(nullptr, 0);
@@ -521,7 +521,7 @@ TEST_CASE("a layer may do the backward pass of those before it") {
     randomize_biases(model);
     const DeviceBuffer<float> d_x(random_floats(7 * 5, 1)), d_grad_y(random_floats(7 * 3, 2));
     std::vector<float> first, first_x;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       model.set_mode(version.launch);
       poison_gradients(model);
       DeviceBuffer<float> d_grad_x(7 * 5);
@@ -572,7 +572,7 @@ TEST_CASE("a fused model keeps one output less for each ReLU") {
 TEST_CASE("a captured step allocates nothing and trains as the plain one, bit for bit", "[graph]") {
   const std::vector<float> x = random_floats(21 * 6, 1);
   const std::vector<int> labels = some_labels(21, 4);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     Sequential plain = make(Linear(6, 10), ReLU(), Linear(10, 4));
     Sequential replayed = make(Linear(6, 10), ReLU(), Linear(10, 4));
     plain.set_mode(version.launch), replayed.set_mode(version.launch);
@@ -626,7 +626,7 @@ TEST_CASE("the first numbers are NumPy's, bit for bit", "[numpy]") {
 }
 
 TEST_CASE("forward and backward agree with NumPy", "[numpy]") {
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     Sequential model = numpy_model(version.launch);
     Step step(model, 37);
     step.x = floats("x"), step.grad_y = floats("grad_y");
@@ -648,7 +648,7 @@ TEST_CASE("twenty steps of training agree with NumPy", "[numpy]") {
   const std::vector<double> wide_labels = doubles("labels");
   std::vector<int> labels;
   for (const double label : wide_labels) labels.push_back(static_cast<int>(label));
-  for (const auto& version : kVersions)
+  for (const auto& version : testing::chosen(kVersions))
     for (const Kind kind : {Kind::Sgd, Kind::Adam}) {
       const std::string name = optimizers::name(kind);
       const std::vector<double> losses = doubles(name + "_loss");
@@ -756,7 +756,7 @@ std::string refusal(const std::string& path, Sequential& model) {
 
 }  // namespace
 
-TEST_CASE("checkpoints of other models are refused and leave the model as it was") {
+TEST_CASE("checkpoints of other models are refused and leave the model as it was", "[harness]") {
   const Folder folder;
   const std::string path = folder.file("model.safetensors");
   Sequential model = make(Linear(6, 5), ReLU(), Linear(5, 3));
@@ -813,7 +813,7 @@ TEST_CASE("checkpoints of other models are refused and leave the model as it was
   CHECK_THROWS_AS(save(folder.file("no/folder"), model), std::runtime_error);
 }
 
-TEST_CASE("a truncated or damaged checkpoint never crashes and never half loads") {
+TEST_CASE("a truncated or damaged checkpoint never crashes and never half loads", "[harness]") {
   const Folder folder;
   const std::string path = folder.file("model.safetensors"), bad = folder.file("bad");
   Sequential saved = make(Linear(2, 2), ReLU(), Linear(2, 1));
@@ -906,7 +906,7 @@ struct Silent : ReLU {  // passes no gradient on
 
 }  // namespace
 
-TEST_CASE("wrong layers are caught") {
+TEST_CASE("wrong layers are caught", "[harness]") {
   const auto caught = [](Sequential model) { return !run(model, Step(model, 6)).ok; };
   CHECK_FALSE(caught(make(Linear(5, 4), Sigmoid(), Linear(4, 3))));
   CHECK_FALSE(caught(make(Linear(5, 4), ReLU(), Linear(4, 3))));

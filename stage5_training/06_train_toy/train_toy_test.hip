@@ -99,7 +99,7 @@ Comparison check_steps(const Case& c, const Settings& s, LaunchSteps launch) {
 
 template <class Visit>
 void for_each_version(const Trainer& t, Visit visit) {
-  for (const auto& version : kVersions)
+  for (const auto& version : testing::chosen(kVersions))
     if (version.launch.why_not(t).empty()) visit(version);
 }
 
@@ -165,11 +165,11 @@ TEST_CASE("twenty steps agree with NumPy, which made data and numbers itself", "
   }
 }
 
-TEST_CASE("XOR, blobs and the spiral are learnt") {
+TEST_CASE("XOR, blobs and the spiral are learnt", "[long]") {
   const unsigned epochs = static_cast<unsigned>(kDefaults.epochs_cpu);
   for (const DataSet& data : data_sets()) {
     const Points points = data.make(1);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       Settings s = settings(Kind::Momentum, kDefaults.learning_rate);
       s.seed = 1;
       Trainer t(data.widths, points, s);
@@ -191,7 +191,7 @@ TEST_CASE("XOR, blobs and the spiral are learnt") {
   }
 }
 
-TEST_CASE("XOR is learnt from other numbers and by other rules") {
+TEST_CASE("XOR is learnt from other numbers and by other rules", "[long]") {
   const DataSet& data = data_sets()[0];
   const Points points = data.make(1);
   for (const Kind kind : kKinds)
@@ -384,7 +384,7 @@ TEST_CASE("what does not fit is refused") {
   const Case c = random_case({2, 8, 2}, 4);
   Trainer t(c.widths, c.points, s);
   REQUIRE(std::string(best(t).name) == "wave");
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     t.reset(10, 5);
     version.launch.run(t, 7);
     CAPTURE(version.name);
@@ -418,7 +418,7 @@ struct NoVelocity : optimizers::Momentum {
 
 }  // namespace
 
-TEST_CASE("mistakes are caught") {
+TEST_CASE("mistakes are caught", "[harness]") {
   const Settings momentum = settings(Kind::Momentum), adam = settings(Kind::Adam);
   for (const Case& c : {random_case({2, 8, 2}, 4), random_case({2, 5, 6, 3}, 33)}) {
     CAPTURE(c.widths);

@@ -97,7 +97,7 @@ struct TemporaryFile {
 
 // ---- The reader -------------------------------------------------------------------------------
 
-TEST_CASE("a good file is read as it is, whatever ends its lines") {
+TEST_CASE("a good file is read as it is, whatever ends its lines", "[harness]") {
   const std::string line = kGood, other = with_field(6, "Garden");
   for (const std::string& text :
        {line + "\n" + other + "\n", line + "\r\n" + other + "\r\n", line + "\n" + other}) {
@@ -115,7 +115,7 @@ TEST_CASE("a good file is read as it is, whatever ends its lines") {
   }
 }
 
-TEST_CASE("every kind of malformed line is told apart, and by its line") {
+TEST_CASE("every kind of malformed line is told apart, and by its line", "[harness]") {
   CHECK(refusal(kGood).empty());
   CHECK(refusal("") == "line 1: the line is empty");
   CHECK(refusal("\r") == "line 1: the line is empty");
@@ -138,7 +138,7 @@ TEST_CASE("every kind of malformed line is told apart, and by its line") {
     CHECK(contains_text(refusal(with_field(4, number)), "is no number"));
 }
 
-TEST_CASE("dates are those of the calendar") {
+TEST_CASE("dates are those of the calendar", "[harness]") {
   for (const char* date : {"0001-01-01", "9999-12-31", "2000-02-29", "2024-02-29", "2023-12-31"})
     CHECK(refusal(with_field(2, date)).empty());
   for (const char* date : {"1900-02-29", "2023-02-29", "2023-04-31", "2023-13-01", "2023-00-10",
@@ -159,7 +159,7 @@ TEST_CASE("dates are those of the calendar") {
   REQUIRE(day == sales::days_from_date(2026, 1, 1));
 }
 
-TEST_CASE("only what RFC 3629 allows is UTF-8") {
+TEST_CASE("only what RFC 3629 allows is UTF-8", "[harness]") {
   for (const std::string good : {"", "ascii", "é", "煎茶", "😀", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF",
                                  "eight by\xC3\xA9 eight"})
     CHECK(sales::utf8_end(good) == good.size());
@@ -172,7 +172,7 @@ TEST_CASE("only what RFC 3629 allows is UTF-8") {
   }
 }
 
-TEST_CASE("fields of any length, and messages that stay short") {
+TEST_CASE("fields of any length, and messages that stay short", "[harness]") {
   const std::string huge(1 << 20, 'x');
   CHECK(refusal(with_field(0, huge)).empty());
   CHECK(refusal(with_field(2, huge)).size() < 100);
@@ -183,7 +183,7 @@ TEST_CASE("fields of any length, and messages that stay short") {
   CHECK(refusal(with_field(4, "\x1B[31m\x7F")) == "line 1: quantity '?[31m?' is no number");
 }
 
-TEST_CASE("lines are counted right, however many threads there are") {
+TEST_CASE("lines are counted right, however many threads there are", "[harness]") {
   std::string text = sales::make(500, 1);
   std::vector<size_t> bad_lines;
   std::string broken;
@@ -223,7 +223,8 @@ TEST_CASE("lines are counted right, however many threads there are") {
   }
 }
 
-TEST_CASE("no bytes, one byte, and files cut or changed anywhere are read without harm") {
+TEST_CASE("no bytes, one byte, and files cut or changed anywhere are read without harm",
+          "[harness]") {
   REQUIRE(sales::parse("").lines == 0);
   REQUIRE(sales::parse("\n").lines == 1);
   REQUIRE(sales::parse("\n\n", 3).malformed() == 2);
@@ -249,7 +250,7 @@ TEST_CASE("no bytes, one byte, and files cut or changed anywhere are read withou
   }
 }
 
-TEST_CASE("files that are not sales are refused in one line") {
+TEST_CASE("files that are not sales are refused in one line", "[harness]") {
   const auto refused = [](const std::string& text, size_t needed) -> std::string {
     try {
       sales::require(sales::parse(text), "x.tsv", needed);
@@ -307,7 +308,7 @@ TEST_CASE("rows are what NumPy makes of the same sales", "[numpy]") {
       }));
 }
 
-TEST_CASE("the data set normalises, splits and encodes") {
+TEST_CASE("the data set normalises, splits and encodes", "[harness]") {
   const Sales sales = make_sales(1003);
   const DataSet data(sales, 7);
   REQUIRE(data.train() == 802);
@@ -357,7 +358,7 @@ TEST_CASE("the data set normalises, splits and encodes") {
   REQUIRE(seen.size() == 1003);
 }
 
-TEST_CASE("categories without a column are zeros, and counted") {
+TEST_CASE("categories without a column are zeros, and counted", "[harness]") {
   std::string text;
   for (int i = 0; i < 200; ++i)  // 20 categories, the first of them sold most often
     text += with_field(6, "category " + std::to_string(i % (1 + i % 20))) + "\n";
@@ -409,7 +410,7 @@ TEST_CASE("losses are NumPy's, for every version", "[numpy]") {
     Settings settings;
     settings.kind = kind, settings.batch = 64, settings.seed = 7;
     settings.hyper.learning_rate = kind == Kind::Sgd ? 0.01f : 0.005f;
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       if (!missing(version.needs).empty()) continue;
       // ThreadSanitizer takes long for every launch; the other rules are in the next test case.
       if (kind == Kind::Sgd && version.launch != run_operations) continue;
@@ -442,7 +443,7 @@ TEST_CASE("every version takes the reference's steps, at awkward batches, by eve
       settings.kind = kind, settings.batch = batch, settings.seed = 11;
       settings.hyper.learning_rate = 0.01f;
       const size_t steps = batch > 100 ? 3 : 8;  // an epoch of the last is one step
-      for (const auto& version : kVersions) {
+      for (const auto& version : testing::chosen(kVersions)) {
         if (!missing(version.needs).empty()) continue;
         Training t(d_rows.data(), kRows, settings);
         const std::vector<double> want =
@@ -456,7 +457,7 @@ TEST_CASE("every version takes the reference's steps, at awkward batches, by eve
   }
 }
 
-TEST_CASE("what the checks above must catch") {
+TEST_CASE("what the checks above must catch", "[harness]") {
   constexpr size_t kRows = 300;
   const std::vector<float4> rows = random_rows(kRows);
   const DeviceBuffer<float4> d_rows(rows);
@@ -522,7 +523,7 @@ TEST_CASE("the model learns what discounts do") {
   }
 }
 
-TEST_CASE("batches that cannot be are refused") {
+TEST_CASE("batches that cannot be are refused", "[harness]") {
   const DeviceBuffer<float4> rows(random_rows(10));
   Settings settings;
   for (const size_t batch : {0u, 11u}) {
@@ -538,7 +539,7 @@ TEST_CASE("a resumed training has the bits of one that was not stopped") {
   Settings settings;
   settings.batch = 150;  // three batches, and a rest
   const TemporaryFile file("train_sales_test.safetensors.");
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     if (!missing(version.needs).empty()) continue;
     CAPTURE(version.name);
     Training whole(data.train_rows(), data.train(), settings);
@@ -558,7 +559,8 @@ TEST_CASE("a resumed training has the bits of one that was not stopped") {
   }
 }
 
-TEST_CASE("a checkpoint holds what new sales need, and another training's is refused") {
+TEST_CASE("a checkpoint holds what new sales need, and another training's is refused",
+          "[harness]") {
   const DataSet data(make_sales(400), 4);
   Settings settings;
   settings.batch = 100;

@@ -75,7 +75,7 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
       losses_cpu(settings, digits, parameters_of(training), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(host[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     if (!version.launch.obstacle(training).empty()) continue;
     training.restart();
@@ -96,7 +96,7 @@ TEST_CASE("every version trains every shape as the reference does") {
     settings.hidden = shape.hidden, settings.batch = shape.batch, settings.seed = 17;
     Training training(settings, images.samples());
     const auto want = losses_cpu(settings, digits, parameters_of(training), shape.steps);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.hidden, shape.batch, shape.images);
       if (const std::string why = version.launch.obstacle(training); !why.empty()) {
         REQUIRE((shape.hidden > kMostUnits && contains_text(why, "blocks do not fit")));
@@ -143,7 +143,7 @@ TEST_CASE("a resumed training goes on with the same bits") {
   const DeviceDigits images(mnist::draw(100, 5));
   Settings settings;
   settings.hidden = 6, settings.batch = 16;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     Training whole(settings, images.samples());
     if (!version.launch.obstacle(whole).empty()) continue;
@@ -163,7 +163,7 @@ TEST_CASE("a resumed training goes on with the same bits") {
   }
 }
 
-TEST_CASE("what is not this training's checkpoint is refused, and changes nothing") {
+TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors", damaged = folder / "damaged";
   const DeviceDigits images(mnist::draw(40, 6)), fewer(mnist::draw(30, 6));
@@ -212,7 +212,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   REQUIRE(same_bits(parameters_of(training), before));
 }
 
-TEST_CASE("batches that can't be are refused") {
+TEST_CASE("batches that can't be are refused", "[harness]") {
   const DeviceDigits images(mnist::draw(10, 7));
   Settings settings;
   settings.hidden = 2, settings.batch = 0;
@@ -265,7 +265,7 @@ TEST_CASE("what a model says to images, in whole batches and parts of them") {
     REQUIRE(again[i].prediction == guesses[kEvaluationBatch + i].prediction);
 }
 
-TEST_CASE("the drawn digits are the same in any number, and unlike each other") {
+TEST_CASE("the drawn digits are the same in any number, and unlike each other", "[harness]") {
   const mnist::Digits few = mnist::draw(20, 1), many = mnist::draw(200, 1),
                       other = mnist::draw(20, 2);
   REQUIRE(std::equal(few.pixels.begin(), few.pixels.end(), many.pixels.begin()));
@@ -281,7 +281,7 @@ TEST_CASE("the drawn digits are the same in any number, and unlike each other") 
   }
 }
 
-TEST_CASE("MNIST's files: all there, some missing, not belonging together") {
+TEST_CASE("MNIST's files: all there, some missing, not belonging together", "[harness]") {
   const Folder folder;
   const std::string data = folder / "data";
   fs::create_directories(data + "/mnist");
@@ -319,7 +319,7 @@ TEST_CASE("MNIST's files: all there, some missing, not belonging together") {
 
 // ---- The program ------------------------------------------------------------------------------
 
-TEST_CASE("the program refuses what it can't use, in one line") {
+TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   const Folder folder;
   const std::string data = folder / "data";
   fs::create_directories(data + "/mnist");
@@ -340,7 +340,7 @@ TEST_CASE("the program refuses what it can't use, in one line") {
   require_refusal(run_program_with(with_data + "--size 0x10"), "at least 1");
 }
 
-TEST_CASE("the program saves, resumes with the same bits, and evaluates") {
+TEST_CASE("the program saves, resumes with the same bits, and evaluates", "[harness]") {
   const Folder folder;
   const std::string whole = folder / "whole", parts = folder / "parts";
   const std::string common = "--quick --version operations --size 6x200 --batch 32 --seed 3 ";
@@ -364,7 +364,7 @@ TEST_CASE("the program saves, resumes with the same bits, and evaluates") {
   require_refusal(run_program_with(common + "--epochs 3 --resume --checkpoint " + parts), "epochs");
 }
 
-TEST_CASE("Ctrl-C saves the checkpoint and ends with 130") {
+TEST_CASE("Ctrl-C saves the checkpoint and ends with 130", "[harness]") {
   const Folder folder;
   const std::string path = folder / "model";
   // The signal comes when the first epoch has been saved.
@@ -395,7 +395,7 @@ TEST_CASE("one epoch of MNIST reads 93 of 100 digits", "[.mnist]") {
   const DeviceDigits images(data.train), tests(data.test);
   Training training(Settings{}, images.samples());
   const bool all = std::string(gpu::kBackend) != "cpu";  // there the first is by far the fastest
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     if (!version.launch.obstacle(training).empty() || (!all && &version != kVersions)) continue;
     training.restart();
@@ -440,7 +440,7 @@ void run_with_old_logits(Training& t, size_t steps) {
 
 }  // namespace
 
-TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are caught") {
+TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are caught", "[harness]") {
   const mnist::Digits digits = mnist::draw(200, 3);
   const DeviceDigits images(digits);
   Settings settings;

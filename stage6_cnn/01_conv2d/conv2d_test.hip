@@ -185,7 +185,7 @@ TEST_CASE("forward: any shape and alignment stays within its bound, with and wit
                              in.expected<Relu>(with_bias, fits_winograd(p))};
       for (const size_t offset : {size_t{0}, size_t{1}}) {
         CAPTURE(text(p), offset, with_bias);
-        for (const auto& version : kVersions<Relu>) {
+        for (const auto& version : testing::chosen(kVersions<Relu>)) {
           CAPTURE(version.name);
           require_right(version.launch.run, in, offset, relu[version.launch.transforms(p)],
                         with_bias);
@@ -201,7 +201,7 @@ TEST_CASE("backward: any shape and alignment stays within its bound, overwriting
     const Inputs in(p);
     for (const float beta : {0.0f, 1.0f}) {
       const ExpectedGradients want[] = {in.gradients(beta), in.gradients(beta, fits_winograd(p))};
-      for (const auto& version : kBackwardVersions)
+      for (const auto& version : testing::chosen(kBackwardVersions))
         for (const size_t offset : {size_t{0}, size_t{1}}) {
           CAPTURE(version.name, text(p), offset, beta);
           require_right(version.launch.run, in, offset, beta, want[version.launch.transforms(p)]);
@@ -218,13 +218,13 @@ TEST_CASE("sums of integers are exact: nothing is missed, doubled or in another'
     const Inputs in(p, random_integers);
     Values y = in.expected<Linear>();
     make_exact(y);
-    for (const auto& version : kVersions<Linear>) {
+    for (const auto& version : testing::chosen(kVersions<Linear>)) {
       CAPTURE(version.name, text(p));
       if (!version.launch.transforms(p)) require_right(version.launch.run, in, 3, y);
     }
     ExpectedGradients want = in.gradients(1);
     make_exact(want.w), make_exact(want.bias), make_exact(want.x);
-    for (const auto& version : kBackwardVersions) {
+    for (const auto& version : testing::chosen(kBackwardVersions)) {
       CAPTURE(version.name, text(p));
       if (!version.launch.transforms(p)) require_right(version.launch.run, in, 3, 1, want);
     }
@@ -287,13 +287,13 @@ TEST_CASE("the convolution and its gradients agree with NumPy", "[numpy]") {
     Values linear = in.expected<Linear>();
     linear.value = values(name + "_linear");
     require_right(forward<Linear>, in, 0, linear);
-    for (const auto& version : kVersions<Relu>) {
+    for (const auto& version : testing::chosen(kVersions<Relu>)) {
       CAPTURE(version.name, name);
       Values relu = in.expected<Relu>(true, version.launch.transforms(p));
       relu.value = values(name + "_relu");
       require_right(version.launch.run, in, 0, relu);
     }
-    for (const auto& version : kBackwardVersions) {
+    for (const auto& version : testing::chosen(kBackwardVersions)) {
       CAPTURE(version.name, name);
       ExpectedGradients want = in.gradients(0, version.launch.transforms(p));
       want.w.value = values(name + "_grad_w"), want.bias.value = values(name + "_grad_bias");
@@ -378,8 +378,8 @@ TEST_CASE("four sums of three products are those that the transforms make of six
   }
 }
 
-TEST_CASE(
-    "the reference computes the planes that it is asked for, and passes on an input's error") {
+TEST_CASE("the reference computes the planes that it is asked for, and passes on an input's error",
+          "[harness]") {
   const Problem p{2, 3, 5, 4, 3, 3, 3, 1, 1, 1, 1};
   const Inputs in(p);
   Values x = dense::exactly(in.x);
@@ -408,7 +408,7 @@ TEST_CASE("NaN of an image reaches the windows that cover it, and no other") {
     Inputs in(p);
     in.x[((p.C + 2) * p.H + 3) * p.W + 4] = kNan;  // image 1, channel 2, row 3, column 4
     const Extent out = output_of(p);
-    for (const auto& version : kVersions<Relu>) {
+    for (const auto& version : testing::chosen(kVersions<Relu>)) {
       CAPTURE(version.name, text(p));
       if (version.launch.transforms(p)) continue;  // there it reaches the whole tile
       const std::vector<float> y = Device(in).run(version.launch.run);
@@ -429,7 +429,7 @@ TEST_CASE("NaN of a filter, a bias or an output's gradient stays with its filter
   const size_t pixels = 42, taps = 9;
   Inputs in(p);
   in.w[(2 * p.C + 1) * taps + 4] = kNan, in.bias[4] = kNan;  // the middle of filter 2
-  for (const auto& version : kVersions<Linear>) {
+  for (const auto& version : testing::chosen(kVersions<Linear>)) {
     CAPTURE(version.name);
     const std::vector<float> y = Device(in).run(version.launch.run);
     for (size_t i = 0; i < y.size(); ++i) {
@@ -439,7 +439,7 @@ TEST_CASE("NaN of a filter, a bias or an output's gradient stays with its filter
   }
   in = Inputs(p);
   in.grad_y[(p.K + 3) * pixels + 3 * 7 + 2] = kNan;  // image 1, filter 3, a pixel with neighbours
-  for (const auto& version : kBackwardVersions) {
+  for (const auto& version : testing::chosen(kBackwardVersions)) {
     CAPTURE(version.name);
     if (version.launch.transforms(p)) continue;  // there it reaches the whole tile
     const HostGradients got = Device(in).run(version.launch.run, 0);
@@ -501,7 +501,7 @@ TEST_CASE("a launch of few images after the other is the same as one of all") {
 
 TEST_CASE("a gradient that nobody wants is left alone") {
   const Inputs in({3, 4, 6, 5, 7, 3, 3, 1, 1, 1, 1});
-  for (const auto& version : kBackwardVersions) {
+  for (const auto& version : testing::chosen(kBackwardVersions)) {
     CAPTURE(version.name);
     Device device(in);
     const HostGradients want = device.run(version.launch.run, 0);
@@ -527,7 +527,8 @@ TEST_CASE("a gradient that nobody wants is left alone") {
   }
 }
 
-TEST_CASE("many pixels are cut into slices, few are not, and there is memory for them") {
+TEST_CASE("many pixels are cut into slices, few are not, and there is memory for them",
+          "[harness]") {
   const Problem small{1, 3, 4, 4, 5, 3, 3, 1, 1, 1, 1};
   REQUIRE(count_slices(small) == 1);
   REQUIRE(count_slices({5, 0, 4, 4, 5, 3, 3, 1, 1, 1, 1}) == 1);
@@ -568,12 +569,12 @@ TEST_CASE("every run gives the same bits, on any stream and from a graph") {
   hipStream_t stream = nullptr;
   HIP_CHECK(hipStreamCreate(&stream));
   Device device(in);
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     const std::vector<float> first = device.run(version.launch.run);
     REQUIRE(device.run(version.launch.run, true, stream) == first);
   }
-  for (const auto& version : kBackwardVersions) {
+  for (const auto& version : testing::chosen(kBackwardVersions)) {
     CAPTURE(version.name);
     const HostGradients first = device.run(version.launch.run, 0);
     for (int run = 0; run < 3; ++run) REQUIRE(device.run(version.launch.run, 0, stream) == first);
@@ -632,7 +633,7 @@ TEST_CASE("arrays that are missing are refused") {
   const Inputs in({2, 3, 5, 5, 4, 3, 3, 1, 1, 1, 1});
   Device d(in);
   float *const x = d.d_x.data(), *const w = d.d_w.data(), *const y = d.d_y.data();
-  for (const auto& version : kVersions<Relu>) {
+  for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     const auto launch = [&](float* to, const float* from, const float* filter, const Problem& p) {
       version.launch.run(to, from, filter, nullptr, p, d.workspace, nullptr);
@@ -642,7 +643,7 @@ TEST_CASE("arrays that are missing are refused") {
     REQUIRE_THROWS_AS(launch(y, x, nullptr, in.p), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(y, x, w, {2, 3, 5, 5, 4, 8, 3, 1, 1, 1, 1}), std::invalid_argument);
   }
-  for (const auto& version : kBackwardVersions) {
+  for (const auto& version : testing::chosen(kBackwardVersions)) {
     CAPTURE(version.name);
     const auto launch = [&](const float* grad_y, const float* from, const float* filter) {
       version.launch.run(d.gradients(), grad_y, from, filter, in.p, 0, d.workspace, nullptr);
@@ -658,7 +659,7 @@ TEST_CASE("arrays that are missing are refused") {
   REQUIRE_THROWS_AS(d.run(launch_backward_winograd, 0), std::invalid_argument);
 }
 
-TEST_CASE("the product and the shift are a division") {
+TEST_CASE("the product and the shift are a division", "[harness]") {
   constexpr int kMost = std::numeric_limits<int>::max();
   for (int divisor = 1; divisor < 3000; divisor += divisor < 300 ? 1 : 97) {
     const Divisor by(divisor);
@@ -739,7 +740,7 @@ bool is_right(BackwardRun launch, const Inputs& in) {
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   // One filter more than is used, so that its neighbour's bias and weights are there.
   Inputs in({3, 4, 9, 9, 6, 3, 3, 2, 1, 1, 1});
   in.w.push_back(0.5f), in.bias.push_back(0.5f);

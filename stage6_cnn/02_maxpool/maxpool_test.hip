@@ -174,7 +174,7 @@ Comparison against(const Result& got, const Expected& want) {
 TEST_CASE("every window, stride, padding and alignment, with equal values") {
   for (const Problem& p : kProblems) {
     const std::vector<float> x = few_values(cells_of(p), 1);
-    for (const auto& version : kVersions)
+    for (const auto& version : testing::chosen(kVersions))
       for (const Offsets& offsets : kOffsets) {
         CAPTURE(version.name, text_of(p), offsets.cells, offsets.outputs, offsets.argmax);
         REQUIRE_OK(check_forward(version.launch.run, p, x, offsets));
@@ -185,7 +185,7 @@ TEST_CASE("every window, stride, padding and alignment, with equal values") {
 TEST_CASE("NaN, infinities and zeros of either sign: the first of the largest") {
   for (const Problem& p : kProblems) {
     const std::vector<float> x = special_values(cells_of(p), 2);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, text_of(p));
       REQUIRE_OK(check_forward(version.launch.run, p, x));
     }
@@ -195,7 +195,7 @@ TEST_CASE("NaN, infinities and zeros of either sign: the first of the largest") 
 TEST_CASE("where all is -infinity the first cell is taken, never the padding") {
   for (const Problem& p : kProblems) {
     const std::vector<float> x(cells_of(p), -kInfinity);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, text_of(p));
       REQUIRE_OK(check_forward(version.launch.run, p, x));
     }
@@ -210,7 +210,7 @@ TEST_CASE("three windows worked by hand") {
                                 0, kNan, 7, kNan};
   const std::vector<float> want_y = {5, 5, 7, kNan, kNan, kNan};
   const std::vector<Index> want_argmax = {1, 0, 3, 3, 2, 3};
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     Guarded<float> d_x(x, 0), d_y(6, 0);
     Guarded<Index> d_argmax(6, 0);
@@ -276,11 +276,11 @@ TEST_CASE("every gradient arrives at its cell, and 0 everywhere else") {
     const Expected want_relu = backward_cpu(in.through_relu(), in.argmax, p);
     for (const Offsets& offsets : kOffsets) {
       CAPTURE(text_of(p), offsets.cells, offsets.outputs, offsets.argmax);
-      for (const auto& version : kBackwardVersions<Arriving>) {
+      for (const auto& version : testing::chosen(kBackwardVersions<Arriving>)) {
         CAPTURE(version.name);
         REQUIRE_OK(against(plainly(version.launch, in, offsets), want));
       }
-      for (const auto& version : kBackwardVersions<ArrivingThroughRelu>) {
+      for (const auto& version : testing::chosen(kBackwardVersions<ArrivingThroughRelu>)) {
         CAPTURE(version.name);
         REQUIRE_OK(against(through_relu(version.launch, in, offsets), want_relu));
       }
@@ -338,13 +338,13 @@ TEST_CASE(
   Routing in(p, few_values(cells_of(p), 6));
   in.grad_y[3] = kNan;
   in.y[7] = kNan;
-  for (const auto& version : kBackwardVersions<Arriving>) {
+  for (const auto& version : testing::chosen(kBackwardVersions<Arriving>)) {
     CAPTURE(version.name);
     size_t nans = 0;
     for (const float grad : plainly(version.launch, in).grad_x) nans += std::isnan(grad) ? 1 : 0;
     REQUIRE(nans == 1);
   }
-  for (const auto& version : kBackwardVersions<ArrivingThroughRelu>) {
+  for (const auto& version : testing::chosen(kBackwardVersions<ArrivingThroughRelu>)) {
     CAPTURE(version.name);
     size_t nans = 0;
     for (const float grad : through_relu(version.launch, in).grad_x)
@@ -365,7 +365,7 @@ TEST_CASE("deterministic versions add in the order of the windows") {
       const size_t w = window % out.width * p.stride_w + in.argmax[i] % p.S - p.pad_w;
       want[(plane * p.H + h) * p.W + w] += in.grad_y[i];
     }
-    for (const auto& version : kBackwardVersions<Arriving>) {
+    for (const auto& version : testing::chosen(kBackwardVersions<Arriving>)) {
       if (!version.launch.deterministic) continue;
       CAPTURE(version.name, text_of(p));
       const std::vector<float> got = plainly(version.launch, in).grad_x;
@@ -433,7 +433,7 @@ TEST_CASE("values, places and gradients agree with NumPy", "[numpy]") {
     const std::vector<float> d_in = floats(prefix + "x"), want_y = floats(prefix + "y");
     const std::vector<double> wide_argmax = array(prefix + "argmax").values;
     const std::vector<Index> want_argmax(wide_argmax.begin(), wide_argmax.end());
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, text_of(p));
       Guarded<float> d_x(d_in, 0), d_y(want_y.size(), 0);
       Guarded<Index> d_argmax(want_y.size(), 0);
@@ -444,12 +444,12 @@ TEST_CASE("values, places and gradients agree with NumPy", "[numpy]") {
     Routing in(p, d_in);
     in.grad_y = floats(prefix + "grad_y"), in.argmax = want_argmax;
     const std::vector<float> want = floats(prefix + "grad_x");
-    for (const auto& version : kBackwardVersions<Arriving>) {
+    for (const auto& version : testing::chosen(kBackwardVersions<Arriving>)) {
       CAPTURE(version.name, text_of(p));
       REQUIRE(plainly(version.launch, in).grad_x == want);
     }
     in.y.assign(in.y.size(), 1.0f);  // with ReLU's slope 1
-    for (const auto& version : kBackwardVersions<ArrivingThroughRelu>) {
+    for (const auto& version : testing::chosen(kBackwardVersions<ArrivingThroughRelu>)) {
       CAPTURE(version.name, text_of(p));
       REQUIRE(through_relu(version.launch, in).grad_x == want);
     }
@@ -480,13 +480,13 @@ TEST_CASE("problems that can't be are refused in one line") {
   CHECK(contains_text(says({1, 1, 4, 4, std::numeric_limits<size_t>::max(), 2, 1, 1}), "65536"));
   CHECK(contains_text(says({1, 1, size_t{1} << 31, 4, 2, 2, 2, 2}), "at most 2^30"));
   CHECK(says({1, 1, 4, 4, 2, 2, 2, 2}) == "no complaint");
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     REQUIRE_THROWS_AS(
         version.launch.run(nullptr, nullptr, nullptr, {1, 1, 4, 4, 2, 2, 0, 2}, nullptr),
         std::invalid_argument);
   }
-  for (const auto& version : kBackwardVersions<Arriving>) {
+  for (const auto& version : testing::chosen(kBackwardVersions<Arriving>)) {
     CAPTURE(version.name);
     REQUIRE_THROWS_AS(
         version.launch.run(nullptr, Arriving{nullptr}, nullptr, {1, 1, 4, 4, 2, 2, 0, 2}, nullptr),
@@ -494,7 +494,7 @@ TEST_CASE("problems that can't be are refused in one line") {
   }
 }
 
-TEST_CASE("as many outputs as PyTorch has") {
+TEST_CASE("as many outputs as PyTorch has", "[harness]") {
   const auto is = [](const Problem& p, size_t height, size_t width) {
     const Extent out = output_of(p);
     return out.height == height && out.width == width;
@@ -506,7 +506,7 @@ TEST_CASE("as many outputs as PyTorch has") {
   CHECK(is({1, 1, 5, 6, 2, 2, 3, 9}, 2, 1));
 }
 
-TEST_CASE("a Divisor divides every number below 2^31") {
+TEST_CASE("a Divisor divides every number below 2^31", "[harness]") {
   constexpr unsigned kMost = (1u << 31) - 1;
   for (unsigned bit = 0; bit < 31; ++bit)
     for (const unsigned d :
@@ -526,7 +526,7 @@ TEST_CASE("a Divisor divides every number below 2^31") {
     }
 }
 
-TEST_CASE("more planes than 32 bits can count are launched part by part") {
+TEST_CASE("more planes than 32 bits can count are launched part by part", "[long]") {
   for (const size_t items : {size_t{1}, size_t{1000}, size_t{1} << 30, size_t{1} << 40}) {
     const Problem p{size_t{1} << 20, size_t{3}, 1, 1, 1, 1, 1, 1};
     size_t next = 0, largest_part = 0, calls = 0;
@@ -594,7 +594,7 @@ void launch_wrong(float* y, Index* argmax, const float* x, const Problem& p, hip
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Problem p{1, 2, 8, 10, 3, 3, 2, 2, 1, 1};
   const std::vector<float> ties = few_values(cells_of(p), 1), nans = special_values(cells_of(p), 2);
   std::vector<float> below = random_floats(cells_of(p), 3);
@@ -607,7 +607,7 @@ TEST_CASE("planted mistakes are caught") {
       check_forward(launch_wrong<Mistake::LastOfEquals>, p, below).ok);  // the kernel is right else
 }
 
-TEST_CASE("planted mistakes of the way back are caught") {
+TEST_CASE("planted mistakes of the way back are caught", "[harness]") {
   const Problem overlapping{1, 2, 8, 10, 3, 3, 2, 2, 1, 1}, odd{1, 2, 7, 8, 2, 2, 2, 2};
   const auto wrong = [](const Problem& p, auto&& run) {
     const Routing in(p, few_values(cells_of(p), 9));

@@ -168,7 +168,7 @@ TEST_CASE("one training step is NumPy's: all gradients, and what Adam makes of t
   const auto bounds = gradients_cpu(sgd.model, begin, numpy.batch());
   Reference reference(begin);
   reference.differentiate(numpy.digits, rows_of(sgd.course(), 0));
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     sgd.restart(), adam.restart();
     train(sgd, version.launch, 1);
@@ -222,7 +222,7 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
   std::vector<float> first;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     training.restart();
     const std::vector<float> losses = losses_of(training, version.launch, want.size());
@@ -249,7 +249,7 @@ TEST_CASE("every version trains every shape as the reference does") {
     settings.hidden = shape.hidden, settings.batch = shape.batch, settings.seed = 17;
     Training training(settings, images.samples());
     const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), shape.steps);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.hidden, shape.batch, shape.images);
       if (const std::string why = version.launch.obstacle(training); !why.empty()) {
         REQUIRE((shape.hidden > kMostHidden && why == "takes up to 256 units"));
@@ -261,7 +261,8 @@ TEST_CASE("every version trains every shape as the reference does") {
   }
 }
 
-TEST_CASE("the bound of the losses is small, and knows where float may decide otherwise") {
+TEST_CASE("the bound of the losses is small, and knows where float may decide otherwise",
+          "[harness]") {
   const mnist::Digits digits = mnist::draw(128, 4);
   const DeviceDigits images(digits);
   Settings settings;
@@ -272,7 +273,7 @@ TEST_CASE("the bound of the losses is small, and knows where float may decide ot
   REQUIRE(want.bounds[0] <= 2e-5 * want.losses[0]);  // before the first gradient nothing is decided
 }
 
-TEST_CASE("the versions agree on the parameters, by every optimizer") {
+TEST_CASE("the versions agree on the parameters, by every optimizer", "[long]") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {
     Settings settings;
@@ -299,13 +300,13 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
   }
 }
 
-TEST_CASE("a resumed training goes on with the same bits") {
+TEST_CASE("a resumed training goes on with the same bits", "[long]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors";
   const DeviceDigits images(mnist::draw(50, 5));
   Settings settings;
   settings.hidden = 6, settings.batch = 8;
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     Training whole(settings, images.samples());
     train(whole, version.launch, 9);  // an epoch has 6 steps
@@ -336,7 +337,7 @@ TEST_CASE("versions may take turns in one training") {
   REQUIRE_OK(compare_losses(epoch_losses(training), want));
 }
 
-TEST_CASE("what is not this training's checkpoint is refused, and changes nothing") {
+TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors", damaged = folder / "damaged";
   const DeviceDigits images(mnist::draw(40, 6)), fewer(mnist::draw(30, 6));
@@ -395,7 +396,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   REQUIRE(same_bits(parameters_of(training), before));
 }
 
-TEST_CASE("batches that can't be are refused") {
+TEST_CASE("batches that can't be are refused", "[harness]") {
   const DeviceDigits images(mnist::draw(10, 7));
   Settings settings;
   settings.hidden = 2, settings.batch = 0;
@@ -437,7 +438,7 @@ TEST_CASE("what the layers see is what the model goes by") {
 
 // ---- The program ------------------------------------------------------------------------------
 
-TEST_CASE("the program refuses what it can't use, in one line") {
+TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   const Folder folder;
   const std::string data = folder / "data";
   fs::create_directories(data + "/mnist");
@@ -459,7 +460,7 @@ TEST_CASE("the program refuses what it can't use, in one line") {
   require_refusal(run_program_with(with_data + "--show /no/such/folder/cnn.png"), "--show");
 }
 
-TEST_CASE("the program saves, resumes with the same bits, evaluates and draws") {
+TEST_CASE("the program saves, resumes with the same bits, evaluates and draws", "[harness]") {
   const Folder folder;
   const std::string whole = folder / "whole", parts = folder / "parts";
   const std::string common = "--quick --version fused --size 6x60 --batch 20 --seed 3 ";
@@ -494,7 +495,7 @@ TEST_CASE("the program saves, resumes with the same bits, evaluates and draws") 
   require_refusal(run_program_with(common + "--epochs 3 --resume --checkpoint " + parts), "epochs");
 }
 
-TEST_CASE("Ctrl-C saves the checkpoint and ends with 130") {
+TEST_CASE("Ctrl-C saves the checkpoint and ends with 130", "[harness]") {
   const Folder folder;
   const std::string path = folder / "model";
   // The signal comes when the first epoch has been saved.
@@ -523,7 +524,7 @@ TEST_CASE("one epoch over 10000 images of MNIST reads 90 of 100 digits", "[.mnis
   mnist::truncate(data.train, 10000);
   const DeviceDigits images(data.train), tests(data.test);
   Training training(Settings{}, images.samples());
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     // A processor does one of them: it does not care how kernels are launched.
     if (std::string(gpu::kBackend) == "cpu" && &version != &best(training)) continue;
@@ -583,7 +584,8 @@ void run_with_turned_filters(Training& t, size_t steps) {
 
 }  // namespace
 
-TEST_CASE("wrong images, uncounted steps, a forgotten bias and turned filters are caught") {
+TEST_CASE("wrong images, uncounted steps, a forgotten bias and turned filters are caught",
+          "[harness]") {
   const mnist::Digits digits = mnist::draw(320, 3);
   const DeviceDigits images(digits);
   Settings settings;
@@ -593,7 +595,7 @@ TEST_CASE("wrong images, uncounted steps, a forgotten bias and turned filters ar
   const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), steps);
   // With these images no decision of these steps is in doubt.
   REQUIRE(want.bounds.back() <= 2e-5 * want.losses.back());
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     training.restart();
     train(training, version.launch, steps);
@@ -812,7 +814,7 @@ TEST_CASE("images that do not fit are refused, naming the layer") {
 TEST_CASE("every layer in every mode agrees with the reference") {
   const auto check = [](Sequential model) {
     const Step step(model, 5);
-    for (const auto& version : sequential::kVersions) {
+    for (const auto& version : testing::chosen(sequential::kVersions)) {
       model.set_mode(version.launch);
       CAPTURE(model.description(), version.name);
       for (const size_t offset : {0, 3})
@@ -830,7 +832,7 @@ TEST_CASE("every layer in every mode agrees with the reference") {
 TEST_CASE("the whole network in every mode agrees with the reference") {
   Sequential model = small_cnn();
   const Step step(model, 3);
-  for (const auto& version : sequential::kVersions) {
+  for (const auto& version : testing::chosen(sequential::kVersions)) {
     model.set_mode(version.launch);
     CAPTURE(version.name);
     REQUIRE_OK(verdict_on(run(model, step), step.want));
@@ -859,14 +861,14 @@ TEST_CASE("small integers through a network of images come out exactly") {
     for (const double value : gradient.value) largest = std::max(largest, std::fabs(value));
   REQUIRE(largest > 0);                // the gradients have not all died in a ReLU
   REQUIRE(largest < double{1 << 24});  // and no sum was too large to be exact
-  for (const auto& version : sequential::kVersions) {
+  for (const auto& version : testing::chosen(sequential::kVersions)) {
     model.set_mode(version.launch);
     CAPTURE(version.name);
     REQUIRE_OK(verdict_on(run(model, step), step.want));
   }
 }
 
-TEST_CASE("the reference of the pooling's gradient knows where it can't be sure") {
+TEST_CASE("the reference of the pooling's gradient knows where it can't be sure", "[harness]") {
   const MaxPool2d pool({1, 2, 4}, 2);
   const Values grad_y{{3, 5}, {0, 0}};
   std::vector<Values> none;
@@ -909,7 +911,7 @@ TEST_CASE("a fused network of images makes the same bits with less") {
 
 TEST_CASE("an empty batch of images has gradients of 0, and batches may grow") {
   Sequential model = small_cnn();
-  for (const auto& version : sequential::kVersions) {
+  for (const auto& version : testing::chosen(sequential::kVersions)) {
     model.set_mode(version.launch);
     for (const NamedTensor& tensor : model.tensors())
       gpu::poison(tensor.grad, tensor.n * sizeof(float));

@@ -158,7 +158,7 @@ TEST_CASE("every version copies the right rows at any shape and alignment") {
   for (const Shape& shape : kShapes)
     for (const Text kind : {Text::one_token, Text::random}) {
       const Inputs in(shape, kind);
-      for (const auto& version : versions())
+      for (const auto& version : testing::chosen(versions()))
         for (const Offsets& offsets : kOffsets) {
           CAPTURE(version.name, shape.B, shape.T, shape.C, shape.V, offsets.inputs,
                   offsets.outputs);
@@ -173,7 +173,7 @@ TEST_CASE("gradients of any shape and alignment, of few tokens and of many") {
   for (const Shape& shape : kShapes)
     for (const Text kind : {Text::one_token, Text::in_turn, Text::random}) {
       const Inputs in(shape, kind);
-      for (const auto& version : backward_versions())
+      for (const auto& version : testing::chosen(backward_versions()))
         for (const Offsets& offsets : kOffsets) {
           if (kind != Text::random && offsets.inputs != offsets.outputs) continue;
           CAPTURE(version.name, shape.B, shape.T, shape.C, shape.V, static_cast<int>(kind),
@@ -191,7 +191,7 @@ TEST_CASE("every gradient arrives once") {
       Inputs in(shape, kind);
       for (float& value : in.grad_y) value = std::rint(9 * value);
       const Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
-      for (const auto& version : backward_versions()) {
+      for (const auto& version : testing::chosen(backward_versions())) {
         CAPTURE(version.name, shape.T, shape.V, static_cast<int>(kind));
         const Results got = run(version.launch, in);
         REQUIRE(std::vector<double>(got.token.begin(), got.token.end()) == want.token.value);
@@ -229,7 +229,7 @@ TEST_CASE("the sort puts the positions of a token behind each other, in their or
 
 TEST_CASE("every run gives the same bits where that is promised") {
   const Inputs in({5, 211, 12, 7});
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     if (!version.launch.deterministic) continue;
     CAPTURE(version.name);
     const Results first = run(version.launch, in);
@@ -278,7 +278,7 @@ TEST_CASE("a workspace is enough for every smaller batch") {
 // A workspace is used again and again, for other tokens and for smaller batches.
 TEST_CASE("nothing is left of the batch before") {
   const Inputs large({4, 100, 8, 30, 128}, Text::in_turn), small({2, 50, 8, 30, 128}, Text::random);
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     Workspace workspace(large.shape);
     REQUIRE_OK(check(version.launch, large, run(version.launch, large, workspace)));
@@ -290,7 +290,7 @@ TEST_CASE("nothing is left of the batch before") {
 TEST_CASE("NaN of a gradient reaches its own token and its own position") {
   Inputs in({3, 20, 4, 9});
   in.grad_y[25 * 4 + 2] = kNan;  // sequence 1, place 5
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     const Results got = run(version.launch, in);
     for (size_t i = 0; i < got.token.size(); ++i)
@@ -347,11 +347,11 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
   want.token.value = array("grad_token").values;
   want.position.value = array("grad_position").values;
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(check(version.launch, in));
   }
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     const Results got = run(version.launch, in);
     REQUIRE_OK(compare_sums(got.token, want.token, in.shape.C, version.launch.roundings));
@@ -368,7 +368,7 @@ TEST_CASE("a token outside [0, V) is reported with its position and read nowhere
       in.tokens[position] = bad;
       const std::string line = "position " + std::to_string(position) + ": token " +
                                std::to_string(bad) + " is not in [0, 10)";
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, bad, position);
         Workspace workspace(in.shape);
         REQUIRE_OK(
@@ -377,7 +377,7 @@ TEST_CASE("a token outside [0, V) is reported with its position and read nowhere
         REQUIRE_NOTHROW(workspace.check_tokens(10));
         REQUIRE_OK(check(version.launch, in));  // nobody wants to know
       }
-      for (const auto& version : backward_versions()) {
+      for (const auto& version : testing::chosen(backward_versions())) {
         CAPTURE(version.name, bad, position);
         Workspace workspace(in.shape);
         REQUIRE_OK(check(version.launch, in, run(version.launch, in, workspace)));
@@ -390,7 +390,7 @@ TEST_CASE("a token outside [0, V) is reported with its position and read nowhere
 TEST_CASE("of several bad tokens the first one's position is reported") {
   Inputs in({3, 400, 4, 10});
   in.tokens[1100] = -7, in.tokens[900] = 12, in.tokens[901] = -1;
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     Workspace workspace(in.shape);
     run(version.launch, in, workspace);
@@ -398,7 +398,7 @@ TEST_CASE("of several bad tokens the first one's position is reported") {
   }
   const std::vector<std::int32_t> tokens(1200, 10);  // none is a token
   in.tokens = tokens;
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     Workspace workspace(in.shape);
     REQUIRE_OK(check(version.launch, in, run(version.launch, in, workspace)));
@@ -445,7 +445,7 @@ TEST_CASE("a table of too few positions and a small workspace are refused") {
 
 // ---- What the checks above must catch ---------------------------------------------------------
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs in({3, 40, 8, 20});
   const auto caught = [&](auto launch) { return !check(Launch{launch}, in).ok; };
   REQUIRE(caught([](float* y, const Lookup& wrong, hipStream_t stream) {

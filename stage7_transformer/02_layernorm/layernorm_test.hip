@@ -151,12 +151,12 @@ TEST_CASE("every version stays within its bound at any shape and alignment") {
   for (const Shape& shape : kShapes) {
     const Inputs in(shape);
     for (const Offsets& offsets : kOffsets) {
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         if (offsets.inputs != offsets.outputs && is_slow(version.name, shape)) continue;
         CAPTURE(version.name, shape.rows, shape.cols, offsets.inputs, offsets.outputs);
         REQUIRE_OK(check(version.launch, in, offsets));
       }
-      for (const auto& version : residual_versions()) {
+      for (const auto& version : testing::chosen(residual_versions())) {
         CAPTURE(version.name, shape.rows, shape.cols, offsets.inputs, offsets.outputs);
         REQUIRE_OK(check(version.launch, in, offsets));
       }
@@ -175,7 +175,7 @@ TEST_CASE("every element counts once") {
     for (size_t i = 0; i < in.x.size(); ++i) in.x[i] = i % 2 == 0 ? 7.0f : 11.0f;
     for (float& gain : in.gain) gain = std::rint(8 * gain);
     for (float& bias : in.bias) bias = std::rint(8 * bias);
-    for (const auto& version : versions())
+    for (const auto& version : testing::chosen(versions()))
       for (const Offsets& offsets : kOffsets) {
         CAPTURE(version.name, cols, offsets.inputs, offsets.outputs);
         const Results got = run(version.launch.run, in, offsets);
@@ -195,7 +195,7 @@ TEST_CASE("a constant added to a row changes no bit of y") {
     for (float& value : here.x) value = std::rint(1024 * value) / 1024;
     Inputs there = here;
     for (size_t i = 0; i < there.x.size(); ++i) there.x[i] += i < cols ? -8000.0f : 4321.5f;
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, cols);
       const Results a = run(version.launch.run, here), b = run(version.launch.run, there);
       REQUIRE((same_bits(a.y, b.y) && same_bits(a.rstd, b.rstd)));
@@ -208,7 +208,7 @@ TEST_CASE("a constant added to a row changes no bit of y") {
 TEST_CASE("rows far from 0 are as accurate as others") {
   for (const float shift : {1e4f, -1e6f}) {
     const Inputs in({3, 1000}, 1.732f, shift);
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       const Forward want = expect(in, version.launch.roundings(1000));
       CAPTURE(version.name, shift);
       for (const double bound : want.bound_y) REQUIRE(bound < 1e-3);
@@ -218,7 +218,7 @@ TEST_CASE("rows far from 0 are as accurate as others") {
   // The first element may be the one that lies apart: sqrt(cols) standard deviations, not more.
   Inputs in({1, 1000}, 1);
   in.x[0] = 1e6f;
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(check(version.launch, in));
   }
@@ -229,7 +229,7 @@ TEST_CASE("rows of equal elements become bias") {
     for (const size_t cols : {size_t{1}, size_t{3}, size_t{64}, size_t{1003}}) {
       Inputs in({2, cols});
       in.x.assign(in.x.size(), value);
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, value, cols);
         const Results got = run(version.launch.run, in);
         for (size_t i = 0; i < in.x.size(); ++i) REQUIRE(got.y[i] == in.bias[i % cols]);
@@ -245,7 +245,7 @@ TEST_CASE("large and small scales") {
     Inputs in({3, 203}, scale, scale);
     for (const float eps : {0.0f, kEps}) {
       in.eps = eps;
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, scale, eps);
         REQUIRE_OK(check(version.launch, in));
       }
@@ -258,7 +258,7 @@ TEST_CASE("NaN and infinity make their own row of y NaN, and no other") {
     for (const float special : {kNan, kInfinity, -kInfinity}) {
       Inputs in({3, cols});
       in.x[cols + cols / 2] = special;
-      for (const auto& version : versions()) {
+      for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, cols, special);
         const Results got = run(version.launch.run, in);
         for (size_t i = 0; i < got.y.size(); ++i) REQUIRE(std::isnan(got.y[i]) == (i / cols == 1));
@@ -270,7 +270,7 @@ TEST_CASE("NaN and infinity make their own row of y NaN, and no other") {
 TEST_CASE("mean and rstd may be left away, and y may take the place of x") {
   for (const size_t cols : {size_t{3}, size_t{64}, size_t{1003}, size_t{4100}}) {
     const Inputs in({3, cols});
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, cols);
       const Results want = run(version.launch.run, in, {1, 1});
       Guarded<float> d_x(in.x, 1), d_gain(in.gain, 1), d_bias(in.bias, 1);
@@ -285,7 +285,7 @@ TEST_CASE("mean and rstd may be left away, and y may take the place of x") {
 TEST_CASE("the sum may take the place of x or of the residual, and so may y") {
   for (const size_t cols : {size_t{3}, size_t{64}, size_t{1003}, size_t{1028}, size_t{4100}}) {
     const Inputs in({3, cols});
-    for (const auto& version : residual_versions()) {
+    for (const auto& version : testing::chosen(residual_versions())) {
       CAPTURE(version.name, cols);
       const Results want = run(version.launch.run, in, {1, 1});
       for (const bool sum_over_x : {false, true}) {
@@ -423,7 +423,7 @@ Comparison check(const BackwardLaunch& version, const BackwardInputs& in, bool w
 TEST_CASE("gradients of any shape and alignment, with a residual and without") {
   for (const Shape& shape : kShapes) {
     const BackwardInputs in(shape);
-    for (const auto& version : backward_versions())
+    for (const auto& version : testing::chosen(backward_versions()))
       for (const Offsets& offsets : kOffsets) {
         const bool with_residual = offsets.inputs == 0;
         if (shape.cols > 5000 && !with_residual) continue;  // slow
@@ -436,7 +436,7 @@ TEST_CASE("gradients of any shape and alignment, with a residual and without") {
 TEST_CASE("gradients of many rows") {
   for (const Shape& shape : {Shape{0, 5}, Shape{1003, 4}, Shape{301, 17}, Shape{131, 132}}) {
     const BackwardInputs in(shape);
-    for (const auto& version : backward_versions()) {
+    for (const auto& version : testing::chosen(backward_versions())) {
       CAPTURE(version.name, shape.rows, shape.cols);
       REQUIRE_OK(check(version.launch, in, true));
     }
@@ -456,7 +456,7 @@ TEST_CASE("no row is missed, doubled or in another's column") {
       gain[i % shape.cols] += in.grad_y[i] * (in.x[i] - in.mean[i / shape.cols]) * 2;
       bias[i % shape.cols] += in.grad_y[i];
     }
-    for (const auto& version : backward_versions())
+    for (const auto& version : testing::chosen(backward_versions()))
       for (const size_t parts : {size_t{0}, size_t{1}, size_t{3}}) {
         CAPTURE(version.name, shape.rows, shape.cols, parts);
         const BackwardResults got = run(version.launch, in, false, {0, 0}, parts);
@@ -488,7 +488,7 @@ TEST_CASE("any number of parts is added up") {
 TEST_CASE("grad_x may take the place of an input") {
   for (const size_t cols : {size_t{5}, size_t{64}, size_t{1028}}) {
     const BackwardInputs in({6, cols});
-    for (const auto& version : backward_versions()) {
+    for (const auto& version : testing::chosen(backward_versions())) {
       CAPTURE(version.name, cols);
       const BackwardResults want = run(version.launch, in, true, {1, 1});
       for (const int place : {0, 1, 2}) {
@@ -511,14 +511,14 @@ TEST_CASE("grad_x may take the place of an input") {
 
 TEST_CASE("every run gives the same bits") {
   const BackwardInputs in({133, 36});
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     if (is_slow(version.name, in.shape)) continue;
     CAPTURE(version.name);
     const Results first = run(version.launch.run, in);
     for (int repeat = 0; repeat < 3; ++repeat)
       REQUIRE(same_bits(run(version.launch.run, in).y, first.y));
   }
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     const BackwardResults first = run(version.launch, in, true);
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -533,7 +533,7 @@ TEST_CASE("every run gives the same bits") {
 TEST_CASE("NaN of a gradient reaches its own row and its own columns") {
   BackwardInputs in({9, 12});
   in.grad_y[4 * 12 + 8] = kNan;
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     const BackwardResults got = run(version.launch, in, false);
     for (size_t i = 0; i < got.grad_x.size(); ++i)
@@ -607,7 +607,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
     want.rstd = array("rstd_of_" + of + "_wide").values;
     return want;
   };
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(
         check(run(version.launch.run, in), with(expect(in, version.launch.roundings(cols)), "x")));
@@ -615,11 +615,11 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   Roundings roundings = roundings_row_cached(cols);
   roundings.additions = std::max(roundings.additions, roundings_best(cols).additions);
   const Forward of_sum = forward_cpu(sums(in), in.gain, in.bias, cols, kEps, roundings);
-  for (const auto& version : residual_versions()) {
+  for (const auto& version : testing::chosen(residual_versions())) {
     CAPTURE(version.name);
     REQUIRE_OK(check(run(version.launch.run, in), with(of_sum, "sum")));
   }
-  for (const auto& version : backward_versions()) {
+  for (const auto& version : testing::chosen(backward_versions())) {
     CAPTURE(version.name);
     const BackwardResults got = run(version.launch, in, true);
     REQUIRE_OK(check(got, in, true, version.launch.row_additions(cols),
@@ -666,9 +666,9 @@ TEST_CASE("a graph captures forward and backward") {
 TEST_CASE("no rows write nothing; no columns, a bad eps and a small workspace are refused") {
   Guarded<float> d(1, 0);
   float* p = d.data();
-  for (const auto& version : versions())
+  for (const auto& version : testing::chosen(versions()))
     version.launch.run({p, p, p, p, p, 0, 7, kEps}, p, nullptr);
-  for (const auto& version : residual_versions())
+  for (const auto& version : testing::chosen(residual_versions()))
     version.launch.run(p, {p, p, p, p, p, 0, 7, kEps}, p, p, nullptr);
   REQUIRE((is_poison(d.to_host()[0]) && d.intact()));
 
@@ -727,7 +727,7 @@ void launch_swapped(const Pass& pass, const float* x, hipStream_t stream) {
 
 }  // namespace
 
-TEST_CASE("planted mistakes are caught") {
+TEST_CASE("planted mistakes are caught", "[harness]") {
   Inputs in({3, 300}), far({3, 300}, 1, 100);
   in.eps = 0.25f;
   const auto caught = [](const Inputs& inputs, auto launch) {
@@ -740,7 +740,7 @@ TEST_CASE("planted mistakes are caught") {
   REQUIRE(caught(in, launch_swapped));
 }
 
-TEST_CASE("planted mistakes of the gradients are caught") {
+TEST_CASE("planted mistakes of the gradients are caught", "[harness]") {
   const BackwardInputs in({33, 24});
   const BackwardLaunch right = kBackwardVersions[1].launch;
   REQUIRE(check(right, in, true).ok);

@@ -194,7 +194,7 @@ std::vector<Version<Launch>> versions() {
 }
 
 void require_right(const Inputs& in, const Layouts& layouts, bool with_backward) {
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     const Roundings roundings = version.launch.roundings(in.p);
     const Expected want = expected_forward(in, roundings);
@@ -257,7 +257,7 @@ TEST_CASE("more keys than queries, more queries than keys, none of either") {
 
 TEST_CASE("a query that sees no key gets 0, and gives no gradient") {
   const Inputs in(problem(2, 3, 9, 4, 12, true));
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     const Result got = run(version.launch, in, kHeadsFirst, true);
     const size_t blind = blind_queries(in.p), D = in.p.D;
@@ -291,7 +291,7 @@ TEST_CASE("values that are all 1 come out as 1, and rows of equal scores as mean
   for (const size_t T : {5, 64, 129}) {
     Inputs in(problem(1, 2, T, T, 16, true), 3);
     for (float& value : in.v) value = 1;
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, T);
       const double n = version.launch.roundings(in.p).additions + 4;
       for (const float value : run(version.launch, in).out)
@@ -308,7 +308,7 @@ TEST_CASE("values that are all 1 come out as 1, and rows of equal scores as mean
           sum += static_cast<double>(in.v[(row / T * T + j) * in.p.D + d]);
         want.push_back(sum / static_cast<double>(row % T + 1));
       }
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, T);
       if (std::string(version.name) == "composed") continue;  // rounds each of the probabilities
       const std::vector<float> got = run(version.launch, in).out;
@@ -339,7 +339,7 @@ TEST_CASE("a future token changes no earlier output, bit for bit") {
     Inputs after = before;
     for (size_t i = 0; i < after.q.size(); ++i)
       if (i / p.D % p.Tq >= changed) after.q[i] = 1e3f, after.k[i] = kNan, after.v[i] = -1e5f;
-    for (const auto& version : versions()) {
+    for (const auto& version : testing::chosen(versions())) {
       CAPTURE(version.name, changed);
       const Result a = run(version.launch, before), b = run(version.launch, after);
       REQUIRE(same_bits(rows_of(a.out, p, p.Tq, 0, changed), rows_of(b.out, p, p.Tq, 0, changed)));
@@ -351,7 +351,7 @@ TEST_CASE("the same bits on every run, on any stream, and without lse") {
   const Inputs in(problem(2, 2, 70, 70, 16, true), 3);
   hipStream_t stream;
   HIP_CHECK(hipStreamCreate(&stream));
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     const Result first = run(version.launch, in, kPacked, true);
     for (int again = 0; again < 3; ++again) {
@@ -378,7 +378,7 @@ TEST_CASE("a query with a cache gives what it gives among all queries") {
   Inputs last = all_queries;
   last.p = one;
   last.q = rows_of(all_queries.q, whole, whole.Tq, whole.Tq - 1, whole.Tq);
-  for (const auto& version : versions()) {
+  for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     const Expected want =
         forward_cpu(last.q, last.k, last.v, one, version.launch.roundings(one), all(one.heads()));
@@ -484,7 +484,7 @@ TEST_CASE("the gradients are slopes") {
       }
       return sum;
     };
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       if (version.launch.backward == nullptr) continue;
       gradient_check::Case c;
       c.arguments = {{"q", {p.H, p.Tq, p.D}, in.q},
@@ -573,7 +573,8 @@ Comparison check_changed(const Inputs& in, Change change) {
 
 }  // namespace
 
-TEST_CASE("a mask off by one, a wrong scale, a missed key and swapped heads are caught") {
+TEST_CASE("a mask off by one, a wrong scale, a missed key and swapped heads are caught",
+          "[harness]") {
   const Inputs in(problem(1, 2, 70, 70, 16, true), 2);
   REQUIRE(check_changed(in, [](Inputs&) {}).ok);
   REQUIRE(!check_changed(in, [](Inputs& told) { told.p.causal = false; }).ok);
@@ -944,7 +945,7 @@ bool available() { return missing(gemm_mixed::kNeedsOfMmaSync).empty(); }
 
 }  // namespace bf16
 
-TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads") {
+TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads", "[long]") {
   if (!bf16::available()) return;
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 500};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -962,7 +963,7 @@ TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads"
   }
 }
 
-TEST_CASE("flash_bf16 pads heads of any size up to 256") {
+TEST_CASE("flash_bf16 pads heads of any size up to 256", "[long]") {
   if (!bf16::available()) return;
   for (const size_t D : {1, 3, 8, 16, 17, 32, 40, 63, 64, 72, 80, 100, 128, 136, 200, 255, 256}) {
     for (const bool packed : {false, true}) {
@@ -1071,7 +1072,7 @@ TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives 
   }
 }
 
-TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught") {
+TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
   if (!bf16::available()) return;
   bf16::Inputs in = bf16::random_inputs(bf16::problem_of(1, 1, 70, 70, 64, true));
   const bf16::Reference want = bf16::attention_cpu(in);
@@ -1092,7 +1093,7 @@ TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught") {
   REQUIRE(std::isnan(bf16::to_double(got.back())));
 }
 
-TEST_CASE("flash_bf16: gradients stay within their bound, at any length") {
+TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long]") {
   if (!bf16::available()) return;
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 260};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -1110,7 +1111,8 @@ TEST_CASE("flash_bf16: gradients stay within their bound, at any length") {
   }
 }
 
-TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key") {
+TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
+          "[long]") {
   if (!bf16::available()) return;
   for (const size_t D : {1, 8, 17, 40, 64, 72, 100, 128}) {
     CAPTURE(D);
@@ -1132,7 +1134,8 @@ TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that se
   }
 }
 
-TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong") {
+TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong",
+          "[long]") {
   if (!bf16::available()) return;
   bf16::Inputs in = bf16::random_inputs(bf16::problem_of(1, 2, 100, 150, 64, true), 60);
   REQUIRE_OK(bf16::check_backward(in, {}));

@@ -112,7 +112,7 @@ TEST_CASE("every version agrees with the reference on every shape") {
   for (const Shape& shape : shapes) {
     const Inputs in(shape);
     const Reference want = block_cpu(in.x, in.grad_y, in.parameters, shape);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.B, shape.T, shape.C, shape.H, offset);
       const Outputs got = run(in, version.launch, offset);
       REQUIRE_OK(against(got, want));
@@ -149,7 +149,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   take(want.y, "y"), take(want.grad_x, "grad_x");
   for (size_t k = 0; k < kTensors; ++k)
     take(want.gradients[k], std::string("grad_") + shapes[k].name);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Outputs got = run(in, version.launch);
     REQUIRE_OK(against(got, want));
@@ -235,7 +235,7 @@ gradient_check::Case block_case(const Shape& shape, const Mode& mode) {
 }  // namespace
 
 TEST_CASE("the gradients of the whole block are the slopes of its loss") {
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     const gradient_check::Case c = block_case({2, 5, 8, 2}, version.launch);
     const gradient_check::Finding found = gradient_check::check(c);
     const std::string worst = gradient_check::name_of(c.arguments[found.argument], found.index);
@@ -260,7 +260,7 @@ TEST_CASE("the gradients of the whole block are the slopes of its loss") {
 TEST_CASE("a token changes no output before it, bit for bit, and other sequences not at all") {
   const Shape shape{2, 37, 12, 3};
   Inputs in(shape);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const std::vector<float> before = run(in, version.launch).y;
     for (const size_t changed : {size_t{0}, size_t{20}, shape.T - 1}) {
@@ -279,7 +279,7 @@ TEST_CASE("a token changes no output before it, bit for bit, and other sequences
 
 TEST_CASE("the same bits on every run") {
   const Inputs in({3, 50, 20, 2});
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     const Outputs once = run(in, version.launch), again = run(in, version.launch);
     REQUIRE(same_bits(once.y, again.y));
@@ -288,7 +288,7 @@ TEST_CASE("the same bits on every run") {
   }
 }
 
-TEST_CASE("a single parameter, or input, that is off by a five-hundredth is seen") {
+TEST_CASE("a single parameter, or input, that is off by a five-hundredth is seen", "[harness]") {
   const Inputs in({2, 9, 12, 3});
   const Reference want = block_cpu(in.x, in.grad_y, in.parameters, in.shape);
   for (size_t k = 0; k < kTensors + 2; ++k) {

@@ -105,7 +105,7 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
       losses_cpu(settings, letters.train, parameters_of(training), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(host[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     training.restart();
     const std::vector<float> got = first_losses(training, version.launch, want.size());
@@ -122,7 +122,7 @@ TEST_CASE("every version trains every model as the reference does") {
     const Settings settings = settings_of(sizes, 30);
     Training training(settings, corpus());
     const auto want = losses_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
-    for (const auto& version : kVersions) {
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, sizes.layers, sizes.heads, sizes.width, sizes.context, sizes.batch);
       training.restart();
       REQUIRE_OK(compare_losses(first_losses(training, version.launch, kCheckedSteps), want));
@@ -220,7 +220,7 @@ TEST_CASE("a resumed training goes on with the same bits") {
   const Folder folder;
   const std::string path = folder / "model.safetensors";
   const Settings settings = settings_of({2, 2, 8, 9, 3}, 17);
-  for (const auto& version : kVersions) {
+  for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     Training whole(settings, corpus());
     train(whole, version.launch, 5);
@@ -243,7 +243,7 @@ TEST_CASE("a resumed training goes on with the same bits") {
   }
 }
 
-TEST_CASE("what is not this training's checkpoint is refused, and changes nothing") {
+TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
   const Folder folder;
   const std::string path = folder / "model.safetensors", damaged = folder / "damaged";
   const Settings settings = settings_of({1, 2, 4, 6, 2}, 20);
@@ -311,7 +311,7 @@ TEST_CASE("models and texts that can't be are refused") {
 
 // ---- The text ---------------------------------------------------------------------------------
 
-TEST_CASE("characters become numbers and come back") {
+TEST_CASE("characters become numbers and come back", "[harness]") {
   const std::string text = "to be, or\nnot to be";
   const Vocabulary vocabulary(text);
   REQUIRE(vocabulary.characters() == "\n ,benort");
@@ -328,7 +328,7 @@ TEST_CASE("characters become numbers and come back") {
     REQUIRE_THROWS_AS(Vocabulary::from_text(wrong), std::invalid_argument);
 }
 
-TEST_CASE("a character outside the vocabulary is named") {
+TEST_CASE("a character outside the vocabulary is named", "[harness]") {
   const Vocabulary vocabulary("to be");
   const auto said = [&](const std::string& text) {
     return complaint([&] { vocabulary.encode(text); });
@@ -340,7 +340,7 @@ TEST_CASE("a character outside the vocabulary is named") {
   REQUIRE(contains_text(said("\xA9"), "byte number 169 at position 1"));
 }
 
-TEST_CASE("a text is split, and its shares say what guessing loses") {
+TEST_CASE("a text is split, and its shares say what guessing loses", "[harness]") {
   const Corpus split(std::string(90, 'a') + std::string(10, 'b'));
   REQUIRE((split.train.size() == 90 && split.validation.size() == 10));
   REQUIRE(std::fabs(shakespeare::unigram_loss(split) - std::log(92.0)) < 1e-12);
@@ -348,7 +348,7 @@ TEST_CASE("a text is split, and its shares say what guessing loses") {
   REQUIRE(shakespeare::unigram_loss(play) < std::log(static_cast<double>(play.vocabulary.size())));
 }
 
-TEST_CASE("the play is the same in any length, and another for another seed") {
+TEST_CASE("the play is the same in any length, and another for another seed", "[harness]") {
   const std::string few = shakespeare::compose(500, 1), many = shakespeare::compose(5000, 1);
   REQUIRE((few.size() >= 500 && many.size() >= 5000));
   REQUIRE(many.compare(0, few.size(), few) == 0);
@@ -356,7 +356,7 @@ TEST_CASE("the play is the same in any length, and another for another seed") {
   for (const char c : many) REQUIRE((c == '\n' || (c >= ' ' && c <= '~')));
 }
 
-TEST_CASE("a file of text: there, missing, empty") {
+TEST_CASE("a file of text: there, missing, empty", "[harness]") {
   const Folder folder;
   const std::string path = shakespeare::path_in(folder / "");
   REQUIRE(contains_text(complaint([&] { shakespeare::read(path); }), "scripts/data.py"));
@@ -571,7 +571,7 @@ void require_refusal(const Outcome& outcome, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("the program refuses what it can't use, in one line") {
+TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   const Folder folder;
   require_refusal(run_program_with("--config large"), "neither small nor medium");
   require_refusal(run_program_with("--config small --size 1x1x4x4x1"), "leave one away");
@@ -593,7 +593,7 @@ TEST_CASE("the program refuses what it can't use, in one line") {
   require_refusal(run_program_with("--quick --evaluate " + (folder / "garbage")), "garbage");
 }
 
-TEST_CASE("the program saves, resumes with the same bits, evaluates and writes") {
+TEST_CASE("the program saves, resumes with the same bits, evaluates and writes", "[harness]") {
   const Folder folder;
   const std::string whole = folder / "whole", parts = folder / "parts";
   const std::string common =
@@ -715,8 +715,8 @@ void run_without_head(Training& t, size_t steps) {
 
 }  // namespace
 
-TEST_CASE(
-    "pieces drawn once, a schedule that stands still and a head that learns nothing are seen") {
+TEST_CASE("pieces drawn once, a schedule that stands still and a head that learns nothing are seen",
+          "[harness]") {
   const Settings settings = settings_of({2, 2, 8, 9, 3}, 30);
   Training training(settings, corpus());
   const auto want = losses_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);

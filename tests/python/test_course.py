@@ -260,6 +260,22 @@ def test_run_builds_only_what_it_runs(machine: Machine):
     assert build.endswith("--target vector_add")
 
 
+def test_a_programs_own_options_stand_behind_two_dashes(machine: Machine):
+    machine.fake("program", '[ "$1" = --help ] && exit 0\n' + machine.PROGRAM)
+    text = " ".join(machine.course("run", "1.1", "--help").stdout.split())
+    assert text.endswith("`scripts/course run dot -- --help` shows what dot itself takes, such as "
+                         "--version and --size.")
+    assert machine.calls() == []  # nothing is built for it
+    done = machine.course("run", "1.1", "--", "--help")
+    assert done.returncode == 0 and "steps: 1" not in done.stdout  # no result, no table of results
+    calls = machine.calls()
+    assert [call for call in calls if call.startswith(("cmake --build", "program"))][1:] == ["program --help"]
+    machine.course("run", "1.1", "--quick", "--", "--version", "naive", "--size", "2^10")
+    assert machine.calls()[-1].endswith("results/vector_add.json --quick --version naive --size 2^10")
+    done = machine.course("list", "--", "--help")
+    assert done.returncode == 2 and "only `course run` passes what is behind -- on" in done.stderr
+
+
 def test_a_long_training_shows_one_version_on_the_cpu_backend(machine: Machine):
     (machine.root / "stage6_cnn" / "03_train_cnn").mkdir(parents=True)
     (machine.root / "stage6_cnn" / "03_train_cnn" / "train_cnn.cpp").touch()
@@ -467,6 +483,7 @@ def test_profile_sets_up_builds_and_asks_the_profiler(machine: Machine, more):
     calls = machine.calls()
     assert any(call.startswith("cmake --build") for call in calls), done.stdout + done.stderr
     assert any(call.startswith("ncu ") for call in calls), done.stdout + done.stderr
+    assert ("backend cuda: ncu counts there" in done.stdout) == (not more)
 
 
 def test_profile_without_a_profiler_is_one_line(machine: Machine):

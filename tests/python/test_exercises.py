@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from course_lib import check, exercises, fingerprints, learn, steps, watch
+from course_lib import check, exercises, fingerprints, learn, steps, verdict_words, watch
 from course_lib.check import Outcome, Run
 from course_lib.errors import CourseError
 from course_lib.workspace import Progress, Workspace
@@ -117,6 +117,27 @@ def test_a_task_may_go_on_in_the_next_line(course):
         "one more than a and no less (about 1 line)", "the same in place (about 2 lines)"]
 
 
+def test_an_exercise_is_called_by_its_name_its_version_or_its_file(course):
+    def named(name: str) -> list[str]:
+        return [exercise.name for exercise in course.named(name)]
+    assert named("second") == named("in_place") == ["second"]
+    assert named("sum.h") == named("sum") == named("somewhere/sum.h") == ["first", "second"]
+    with pytest.raises(CourseError, match=r"1.1 has no exercise 'third'; it has first \(naive\), second"):
+        course.named("third")
+
+
+def test_a_hint_for_a_version_is_for_what_is_not_filled_in(course, workspace, capsys):
+    workspace.start(course, reset=False)
+    learn.hint(course, workspace, "sum.h")
+    assert "1.1 first: " in capsys.readouterr().out
+    path = workspace.file(course.step, "sum.h")
+    path.write_text(path.read_text().replace("return 0;", "return a + 1;"))
+    learn.hint(course, workspace, "sum.h")
+    assert "1.1 second: " in capsys.readouterr().out
+    learn.hint(course, workspace, "naive")
+    assert "1.1 first: " in capsys.readouterr().out
+
+
 def test_a_mistake_is_one_change_in_its_region(course):
     wrong = course.with_mistake(course.exercises[0], course.exercises[0].mistakes[0])
     assert wrong == HEADER.replace("return a + 1;", "return a;")
@@ -183,6 +204,7 @@ def test_every_exercise_of_the_course_is_well_formed():
         (["1024", "4096"], ["256", "512"], ["n"], "n is more than 512"),
         (["1", "2"], ["256", "512", "7"], ["n"], "n is less than 7"),
         (["1", "256"], [], ["n"], "every shape fails"),
+        (["3x2", "4x5"], ["1x1"], ["B", "T"], ""),  # all but one fail: they share much by chance
         (["256", "1"], ["512", "3"], ["n"], ""),
     ])
 def test_what_failing_shapes_share(failing, passing, names, shared):
@@ -193,17 +215,38 @@ def outcome(status: str = "ok", version: str = "naive", **more) -> Outcome:
     return Outcome(version, "n=257 float32", status, **more)
 
 
-def test_what_depends_on_the_order_of_threads_is_a_race():
-    right, wrong = Run("257", "32", "forward", (outcome(),)), Run("257", "32", "reverse",
-                                                                  (outcome("wrong"),))
-    assert check.order_dependent([right, wrong]) == ["naive"]
-    assert check.order_dependent([right, right]) == []
-    other_wave = Run("257", "64", "reverse", (outcome("wrong"),))
-    assert check.order_dependent([right, other_wave]) == []
+PLAIN = check.PLAIN
+REVERSED, WIDE, EXACT = (replace(PLAIN, order="reverse"), replace(PLAIN, wave="64", order="random:7"),
+                         replace(PLAIN, wave="64", order="random:7", guard="exact"))
+
+
+@pytest.mark.parametrize(
+    ("failing", "passing", "cause", "words"),
+    [
+        ([WIDE], [PLAIN, REVERSED], "wave", "only with waves of 64"),
+        ([WIDE], [PLAIN, REVERSED], "order", "only where threads or blocks run in another order"),
+        ([EXACT], [PLAIN, REVERSED], "guard", "only where the first byte before or behind a buffer"),
+        ([REVERSED], [PLAIN, WIDE], "order", "only where threads or blocks run in another order"),
+        ([REVERSED], [PLAIN, WIDE], None, ""),  # neither alone
+        ([PLAIN, WIDE], [REVERSED], "wave", ""),  # not right in the plain setting
+    ])
+def test_what_alone_makes_a_run_fail(failing, passing, cause, words):
+    """Each suspect is tried by itself; only one that fails then is named."""
+    runs = [Run("257", setting, (outcome("wrong" if setting in failing else "ok"),))
+            for setting in (*failing, *passing)]
+
+    def again(shape: str, setting: check.Setting) -> Run:
+        changed = [what for what in ("wave", "order", "guard")
+                   if getattr(setting, what) != getattr(PLAIN, what)]
+        assert shape == "257" and len(changed) == 1
+        return Run(shape, setting, (outcome("wrong" if changed == [cause] else "ok"),))
+
+    found = check.what_alone_fails(runs, again)
+    assert found.startswith(words) and bool(found) == bool(words)
 
 
 def failing(index: int, fault: str = "", shapes: tuple[str, ...] = ("1", "256", "257")) -> list[Run]:
-    return [Run(shape, "32", "forward", (outcome("wrong", failed=1, index=index),), fault)
+    return [Run(shape, PLAIN, (outcome("wrong", failed=1, index=index),), fault)
             for shape in shapes]
 
 
@@ -214,6 +257,18 @@ def test_a_failure_is_recognised_by_its_rows_and_places():
     assert fingerprints.recognise(failing(0, "barrier"), known) == ["c"]
     right = [replace(run, outcomes=(outcome(),)) for run in failing(0)]
     assert fingerprints.recognise(right, known) == []
+
+
+def test_a_mistake_that_fails_in_other_runs_is_not_named():
+    """Wrong in waves of 64 alone is no mistake that is wrong in every wave, however much the rest agrees."""
+    settings = [PLAIN, REVERSED, WIDE]
+    everywhere = [Run("257", setting, (outcome("wrong", failed=1),)) for setting in settings]
+    wide_only = [Run("257", setting, (outcome("wrong" if setting == WIDE else "ok", failed=1),))
+                 for setting in settings]
+    known = {"everywhere": fingerprints.of(everywhere), "in waves of 64": fingerprints.of(wide_only)}
+    assert fingerprints.recognise(wide_only, known) == ["in waves of 64"]
+    del known["in waves of 64"]
+    assert fingerprints.recognise(wide_only, known) == []
 
 
 def test_fingerprints_survive_a_change_of_shapes():
@@ -230,7 +285,7 @@ def test_fingerprints_survive_a_change_of_shapes():
 
 def test_the_thread_that_is_seen_first_is_no_part_of_a_fingerprint():
     def said(words: str) -> dict[str, str]:
-        return fingerprints.of([Run("1", "32", "forward", (), "outside", words)])
+        return fingerprints.of([Run("1", PLAIN, (), "outside", words)])
 
     first = said("kernel sum: block (3,0,0), thread (255,0,0): reads 4 bytes past the end")
     assert first == said("kernel sum: block (1,0,0), thread (17,0,0): reads just past the end")
@@ -271,10 +326,11 @@ def test_every_mistake_of_the_course_has_a_fingerprint():
 
 
 def test_the_first_wrong_element_has_an_owner(course):
-    run = Run("257", "32", "forward", ())
+    run = Run("257", PLAIN, ())
     wrong = outcome("wrong", index=35)
-    assert learn.owner_of(course.exercises[0], wrong, run) == ", which block 2, thread 3 computes"
-    assert learn.owner_of(course.exercises[1], wrong, run) == ""
+    owner_of = verdict_words.owner_of
+    assert owner_of(course.exercises[0], wrong, run) == ", which block 2, thread 3 computes"
+    assert owner_of(course.exercises[1], wrong, run) == ""
 
 
 # ---- The workspace -----------------------------------------------------------------------------
@@ -322,7 +378,7 @@ def test_hints_come_one_by_one_and_stay(course, workspace, capsys):
     mine.write_text(mine.read_text().replace("return 0;", "return a + 1;"))
     learn.hint(course, workspace, None)  # the first exercise is filled in
     assert ". four" in capsys.readouterr().out
-    with pytest.raises(CourseError, match="it has first, second"):
+    with pytest.raises(CourseError, match=r"it has first \(naive\), second"):
         learn.hint(course, workspace, "third")
 
 

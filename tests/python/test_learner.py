@@ -112,6 +112,16 @@ def test_check_says_build_correctness_safety_and_speed(learner: Machine):
     assert "100% of the solution" in done.stdout and "of the copy limit" in done.stdout
 
 
+def test_a_check_says_why_it_takes_which_backend(learner: Machine):
+    learner.course("start", "1.1")
+    assert "backend cpu: a check begins on the CPU backend\n" in learner.course("check").stdout
+    assert "backend cpu: asked for with --backend cpu\n" in learner.course("check", "--backend", "cpu").stdout
+    learner.fake("nvidia-smi", 'echo "GPU 0: Example GPU (UUID: GPU-1)"')
+    learner.fake("nvcc", "")
+    done = learner.course("check")
+    assert "backend cuda: Example GPU and nvcc" in done.stdout and "asked for" not in done.stdout, done.stdout
+
+
 def test_a_check_need_not_set_anything_up(learner: Machine):
     learner.course("start", "1.1")
     learner.remove("dpkg-query", "apt-get", "sudo")

@@ -285,7 +285,9 @@ echo "link main.o -o stage1_vector/vector_add libstep_vector_add.a" ;; esac""")
     machine.fake("program", 'while [ $# -gt 0 ]; do [ "$1" = --json ] && to="$2"; shift; done' + program)
     made = machine.CMAKE.replace('for step in', 'touch "$2/main.o" "$2/version.o" "$2/libstep_vector_add.a"\n'
                                  "           for step in")
-    machine.fake("cmake", made)
+    machine.fake("cmake", f"""case "$*" in *" -f "*)
+mkdir -p "$2-mine/stage1_vector" && cp "$FAKES/program" "$2-mine/stage1_vector/vector_add"; exit ;; esac
+{made}""")
     return machine
 
 
@@ -317,11 +319,17 @@ def test_run_mine_builds_with_the_versions_that_have_passed(learner: Machine):
     mine = learner.root / "workspace" / "stage1_vector" / "01_vector_add" / "versions" / "naive.hip"
     mine.write_text(ONE_MORE)
     assert learner.course("check", "1.1").returncode == 0
+    learner.fake("nm", 'echo "0000 T one_more"')
     done = learner.course("run", "1.1", "--mine")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "runs with your stage1_vector/01_vector_add/versions/naive.hip" in done.stdout
     taken = learner.root / "build" / "mine" / "stage1_vector" / "01_vector_add" / "versions" / "naive.hip"
     assert taken.read_text() == ONE_MORE
-    assert any(f"-DCOURSE_WORKSPACE={learner.root}/build/mine" in call for call in learner.calls())
+    rules = (learner.root / "build" / "cpu-mine" / "build.ninja").read_text()
+    commands = re.findall("words = (.*)", rules)
+    assert len(commands) == 2 and commands[0].endswith(f" -c '{taken}'")
+    assert commands[1] == ("link main.o -o ../cpu-mine/stage1_vector/vector_add "
+                           "../cpu-mine/objects/version.o libstep_vector_add.a")
 
 
 # ---- diff --------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 // What the CPU backend tells about a kernel that is wrong: always one line, never a hang, and the
 // device can be used again after hipDeviceReset().
+#include <chrono>
+#include <cmath>
+#include <cstring>
 #include <string>
+#include <thread>
 
 #include "common/cpu/internal.h"
 #include "common/gpu.h"
@@ -75,6 +79,39 @@ __global__ void recurse(int* out, int depth) {
 __global__ void spin(volatile int* flag) {
   while (*flag == 0) {
   }
+}
+__global__ void spin_over_barriers(volatile int* flag) {
+  while (*flag == 0) __syncthreads();
+}
+__global__ void sleep_long(int* out) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  *out = 42;
+}
+// Adds to a sum that nothing has set to zero.
+__global__ void accumulate(float* out) {
+  __shared__ float sum;
+  sum += 1;
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+__global__ void accumulate_from_zero(float* out) {
+  __shared__ float sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();  // the sum is zero
+  atomicAdd(&sum, 1.0f);
+  __syncthreads();  // all have added
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+// Block 0 fills the tile, the others read it. So large that not all of it is looked at.
+template <int kSide>
+__global__ void read_tile_of_before(float* out) {
+  __shared__ float tile[kSide][kSide + 1];
+  for (unsigned row = 0; row < kSide && blockIdx.x == 0; ++row) tile[row][threadIdx.x] = 1;
+  float sum = 0;
+  for (unsigned row = 0; row < kSide; ++row) sum += tile[row][threadIdx.x];
+  if (threadIdx.x == 3) out[blockIdx.x] = sum;
+}
+__global__ void read_around(unsigned long long* out, const unsigned long long* one) {
+  out[0] = one[-1], out[1] = one[1];
 }
 __global__ void grid_diverges(int* out) {
   if (blockIdx.x == 0) return;
@@ -199,18 +236,158 @@ TEST_CASE("dynamic shared memory ends where the launch said") {
   CHECK(contains_text(line, "outside the launch's dynamic shared memory"));
 }
 
-TEST_CASE("a kernel that waits for ever is interrupted") {
-  const Outcome outcome = run_child("spins for ever", "HIP_CPU_TIMEOUT=1");
-  CHECK(contains_text(outcome.text, "kernel spin, block (0,0,0)"));
-  CHECK(contains_text(outcome.text, "has not finished in time"));
+TEST_CASE("an endless loop is interrupted, and told from one over barriers") {
+  const Outcome loop = run_child("spins for ever", "HIP_CPU_TIMEOUT=0.5");
+  CHECK(contains_text(loop.text,
+                      "kernel spin, block (0,0,0), thread (0,0,0): still running after 0.5 s "
+                      "without reaching a barrier or its end: an endless loop?"));
+  const Outcome barriers = run_child("spins over barriers", "HIP_CPU_TIMEOUT=0.5");
+  CHECK(contains_text(barriers.text, "kernel spin_over_barriers, block (0,0,0), thread ("));
+  CHECK(contains_text(barriers.text,
+                      ": still running after 0.5 s, through one barrier after another"));
+}
+
+TEST_CASE("only a processor's time counts against a kernel") {
+  const Outcome outcome = run_child("sleeps long", "HIP_CPU_TIMEOUT=0.5");
+  INFO(outcome.text);
+  CHECK(outcome.exit_code == 0);
+}
+
+TEST_CASE("a time limit that is none is refused") {
+  for (const char* limit : {"x", "", "-1", "2s", "nan"}) {
+    const Outcome outcome = run_child("sleeps long", std::string("HIP_CPU_TIMEOUT=") + limit);
+    CAPTURE(limit, outcome.text);
+    CHECK(outcome.exit_code == 2);
+  }
+}
+
+TEST_CASE("the guard is where HIP_CPU_GUARD says, to the byte") {
+  const auto text_of = [](const char* child, const char* guard) {
+    return run_child(child, std::string("HIP_CPU_GUARD=") + guard).text;
+  };
+  for (const char* guard : {"end", "exact", "begin"}) {
+    CAPTURE(guard);
+    const Outcome outcome =
+        run_child("uses all of a buffer", std::string("HIP_CPU_GUARD=") + guard);
+    INFO(outcome.text);
+    CHECK(outcome.exit_code == 0);
+    CHECK(contains_text(text_of("writes just behind", guard), "the 4004-byte buffer allocated at"));
+    CHECK(contains_text(text_of("writes just before", guard), "the 4004-byte buffer allocated at"));
+  }
+  CHECK(contains_text(text_of("reads just behind", "exact"),
+                      "thread (0,0,0): reads just past the end of the 4004-byte buffer"));
+  CHECK(contains_text(text_of("reads just before", "begin"),
+                      "thread (0,0,0): reads 4 bytes before the 4004-byte buffer"));
+  CHECK(contains_text(text_of("reads before dynamic shared memory", "begin"),
+                      "reads outside the launch's dynamic shared memory"));
+  // What no guard page stops is NaN.
+  for (const char* guard : {"end", "begin"})
+    CHECK(contains_text(text_of("reads just behind", guard), "read nan"));
+  for (const char* guard : {"end", "exact"})
+    CHECK(contains_text(text_of("reads just before", guard), "read nan"));
+  CHECK(run_child("reads just before", "HIP_CPU_GUARD=both").exit_code == 2);
+}
+
+TEST_CASE("the memory around a buffer reads as NaN in every format") {
+  auto* one = device_array<unsigned long long>(1);
+  auto* out = device_array<unsigned long long>(2);
+  LAUNCH(read_around, 1, 1, 0, out, one);
+  unsigned long long around[2];
+  HIP_CHECK(hipMemcpy(around, out, sizeof around, hipMemcpyDeviceToHost));
+  for (const unsigned long long bits : around) {
+    double number;
+    float numbers[2];
+    std::memcpy(&number, &bits, sizeof number);
+    std::memcpy(numbers, &bits, sizeof numbers);
+    CHECK(std::isnan(number));
+    CHECK(std::isnan(numbers[0]));
+    CHECK(std::isnan(numbers[1]));
+    for (int part = 0; part < 64; part += 16) {
+      const unsigned half = static_cast<unsigned>(bits >> part & 0xFFFF);
+      CHECK(((half & 0x7C00) == 0x7C00 && (half & 0x03FF) != 0));  // fp16
+      CHECK(((half & 0x7F80) == 0x7F80 && (half & 0x007F) != 0));  // bf16
+    }
+  }
+  HIP_CHECK(hipFree(one));
+  HIP_CHECK(hipFree(out));
 }
 #endif
+
+TEST_CASE("uses all of a buffer", "[.child]") {
+  for (const size_t n : {1, 2, 3, 4, 5, 1001, 1023, 1024, 1025, 5000}) {
+    float *in = device_array(n), *out = device_array(n);
+    HIP_CHECK(hipMemset(in, 0, n * sizeof(float)));
+    LAUNCH(read_at, 1, 1, 0, out, in, n - 1);
+    LAUNCH(write_at, 1, 1, 0, out, n - 1, 0u);
+    HIP_CHECK(hipFree(in));
+    HIP_CHECK(hipFree(out));
+  }
+}
+TEST_CASE("writes just behind", "[.child]") {
+  LAUNCH(write_at, 1, 1, 0, device_array(1001), size_t{1001}, 0u);
+  CHECK(hipDeviceSynchronize() != hipSuccess);
+}
+TEST_CASE("writes just before", "[.child]") {
+  LAUNCH(write_at, 1, 1, 0, device_array(1001), ~size_t{0}, 0u);
+  CHECK(hipDeviceSynchronize() != hipSuccess);
+}
+// Reads one float at `index`, and says what it was.
+static void print_float_at(size_t index) {
+  float *in = device_array(1001), *out = device_array(1), read = 0;
+  LAUNCH(read_at, 1, 1, 0, out, in, index);
+  if (hipMemcpy(&read, out, sizeof read, hipMemcpyDeviceToHost) == hipSuccess)
+    std::printf("read %s\n", std::isnan(read) ? "nan" : "a number");
+}
+TEST_CASE("reads just behind", "[.child]") { print_float_at(1001); }
+TEST_CASE("reads just before", "[.child]") { print_float_at(~size_t{0}); }
+TEST_CASE("reads before dynamic shared memory", "[.child]") {
+  LAUNCH(dynamic_overrun, 1, 32, 32 * sizeof(float), device_array(32), -1);
+  CHECK(hipDeviceSynchronize() != hipSuccess);
+}
+
+TEST_CASE("static shared memory that the block has not written reads as NaN") {
+  for (const char* threads : {"1", "2"}) {
+    const Outcome outcome = run_child("reads static shared memory",
+                                      std::string("HIP_CPU_POISON=1 HIP_CPU_THREADS=") + threads);
+    INFO(outcome.text);
+    CHECK(outcome.exit_code == 0);
+  }
+}
+TEST_CASE("reads static shared memory", "[.child]") {
+  constexpr unsigned kBlocks = 20;
+  float* out = device_array(kBlocks);
+  float host[kBlocks];
+  LAUNCH(accumulate, kBlocks, 1, 0, out);
+  HIP_CHECK(hipMemcpy(host, out, sizeof host, hipMemcpyDeviceToHost));
+  for (const float sum : host) CHECK(std::isnan(sum));
+  LAUNCH(accumulate_from_zero, kBlocks, 64, 0, out);
+  HIP_CHECK(hipMemcpy(host, out, sizeof host, hipMemcpyDeviceToHost));
+  for (const float sum : host) CHECK(sum == 64);
+  LAUNCH(read_tile_of_before<64>, kBlocks, 64, 0, out);
+  HIP_CHECK(hipMemcpy(host, out, sizeof host, hipMemcpyDeviceToHost));
+  for (unsigned block = 0; block < kBlocks; ++block) CHECK(std::isnan(host[block]) == (block != 0));
+  HIP_CHECK(hipFree(out));
+}
 
 TEST_CASE("spins for ever", "[.child]") {
   int* flag = device_array<int>(1);
   HIP_CHECK(hipMemset(flag, 0, sizeof(int)));
   LAUNCH(spin, 1, 2, 0, flag);
   CHECK(hipDeviceSynchronize() != hipSuccess);
+}
+
+TEST_CASE("spins over barriers", "[.child]") {
+  int* flag = device_array<int>(1);
+  HIP_CHECK(hipMemset(flag, 0, sizeof(int)));
+  LAUNCH(spin_over_barriers, 1, 64, 0, flag);
+  CHECK(hipDeviceSynchronize() != hipSuccess);
+}
+
+TEST_CASE("sleeps long", "[.child]") {
+  int* out = device_array<int>(1);
+  LAUNCH(sleep_long, 1, 1, 0, out);
+  CHECK(hipDeviceSynchronize() == hipSuccess);
+  HIP_CHECK(hipFree(out));
 }
 
 TEST_CASE("dynamic shared memory that nothing wrote reads as NaN, in every block") {

@@ -55,6 +55,12 @@ __global__ void tree(int* out) {
 __global__ void count_racy(int* counter) { *counter += 1; }
 __global__ void count(int* counter) { atomicAdd(counter, 1); }
 
+// Adds what a block has: no two threads of a block meet, but two blocks do.
+[[maybe_unused]] constexpr int kAddsUp = __LINE__ + 2;
+__global__ void add_up_racy(int* sum) {
+  if (threadIdx.x == 0) *sum += 1;
+}
+
 // A block reads what another block writes in the same launch.
 [[maybe_unused]] constexpr int kReadsAcross = __LINE__ + 4;
 __global__ void across_blocks_racy(int* cells) {
@@ -109,6 +115,7 @@ int* cells(size_t n) {
 TEST_CASE("race neighbour", "[.child]") { LAUNCH(neighbour_racy, 1, 64, 0, cells(64)); }
 TEST_CASE("race tree", "[.child]") { LAUNCH(tree_racy, 1, 64, 0, cells(1)); }
 TEST_CASE("race count", "[.child]") { LAUNCH(count_racy, 4, 32, 0, cells(1)); }
+TEST_CASE("race add up", "[.child]") { LAUNCH(add_up_racy, 4, 32, 0, cells(1)); }
 TEST_CASE("race across blocks", "[.child]") { LAUNCH(across_blocks_racy, 4, 32, 0, cells(4)); }
 
 TEST_CASE("right kernels give no alarm and the right result", "[clean]") {
@@ -141,6 +148,7 @@ TEST_CASE("each planted race is reported at its lines") {
   } races[] = {{"race neighbour", kNeighbourWrites, kNeighbourReads},
                {"race tree", kTreeAdds, kTreeAdds},
                {"race count", kCounts, kCounts},
+               {"race add up", kAddsUp, kAddsUp},
                {"race across blocks", kReadsAcross, kReadsAcross}};
   for (const auto& race : races) {
     CAPTURE(race.name);
@@ -162,7 +170,7 @@ TEST_CASE("the order of execution changes what a missing barrier gives", "[.chil
 
 TEST_CASE("a missing barrier shows in one order or another, a right kernel in none") {
   bool shown = false;
-  for (const char* order : {"forward", "reverse", "random:1"}) {
+  for (const char* order : {"forward", "reverse", "waves", "random:1"}) {
     CAPTURE(order);
     const std::string environment = std::string("HIP_CPU_ORDER=") + order;
     shown |= run_child("the order of execution changes what a missing barrier gives", environment)

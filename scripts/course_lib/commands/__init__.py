@@ -15,6 +15,7 @@ import sys
 from .. import backend, process, terminal
 from ..errors import INTERRUPTED, MISSING, OK, CourseError
 from ..terminal import say
+from . import run
 from .setting_up import ROOT
 
 # In the order of --help.
@@ -28,9 +29,11 @@ def main(arguments: list[str], description: str) -> int:
     # What scripts/data.py has fetched into the checkout is found from every folder.
     if (ROOT / "data").is_dir():
         os.environ.setdefault("COURSE_DATA", str(ROOT / "data"))
-    # A plain `kill` ends as tidily as Ctrl-C, and Ctrl-C does in the background of a script too.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    # A plain `kill` and a terminal that is closed end as tidily as Ctrl-C, and Ctrl-C does in the background
+    # of a script too. What nohup has started outlives its terminal.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, process.interrupt)
     try:
         return options.command(options)
     except CourseError as error:
@@ -59,9 +62,18 @@ def _parse(arguments: list[str], description: str) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = importlib.import_module(f".{name}", __package__)
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        sub.set_defaults(command=module.command)
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP,
+                                  epilog=getattr(module, "EPILOG", None))
+        sub.set_defaults(command=module.command, passed_on=[])
         sub.add_argument("--backend", choices=("auto", *backend.BACKENDS), default="auto",
                          help="default: what this machine really has")
         module.arguments(sub)
-    return parser.parse_args(arguments)
+    if "--" not in arguments:
+        return parser.parse_args(arguments)
+    # What comes behind it is for the program that `run` starts: argparse would take it for steps.
+    end = arguments.index("--")
+    options = parser.parse_args(arguments[:end])
+    options.passed_on = arguments[end + 1:]
+    if options.passed_on and options.command is not run.command:
+        parser.error("only `course run` passes what is behind -- on to a program")
+    return options

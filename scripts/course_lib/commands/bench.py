@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import bench, terminal
 from ..build import Build
 from ..errors import USAGE, CourseError
-from .setting_up import ROOT, add_steps, chosen_steps, python_environment, requirements, set_up
+from .setting_up import ROOT, add_steps, chosen_steps, python_environment, python_with, set_up
 
 HELP = "every step beside PyTorch and the vendor's libraries"
 
@@ -66,9 +66,9 @@ def command(options: argparse.Namespace) -> int:
         bench.parse_peers(options.peers, "cpu")  # complains before anything is built
         build, hardware, python = set_up(options.backend, options.no_setup)
         wanted = bench.parse_peers(options.peers, build.backend)
-        if "numpy" in wanted and not options.python:
+        if "numpy" in wanted and not options.python and not options.no_setup:
             try:
-                python.require("requirements", requirements())
+                python_with(["numpy"], no_setup=False)
             except CourseError as error:
                 terminal.warn(str(error))
         build.configure(hardware)

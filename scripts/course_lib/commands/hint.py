@@ -14,7 +14,7 @@ HELP = "the next of an exercise's three hints"
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", metavar="STEP")
     parser.add_argument("exercise", metavar="EXERCISE", nargs="?",
-                        help="default: the first that is not filled in")
+                        help="its name, its version or its file; default: the first that is not filled in")
 
 
 def command(options: argparse.Namespace) -> int:

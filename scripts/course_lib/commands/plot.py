@@ -6,12 +6,12 @@ import argparse
 import os
 from pathlib import Path
 
-from .. import backend, plot, process, python_env, results, terminal
+from .. import backend, plot, process, results, terminal
 from ..build import build_root
 from ..errors import FAILED, OK, USAGE, CourseError
 from ..terminal import say
 from .run import results_of, run_step
-from .setting_up import ROOT, add_steps, chosen_steps, python_environment, requirements, set_up
+from .setting_up import ROOT, add_steps, chosen_steps, python_with, set_up
 
 HELP = "draw what the programs have learnt, as PNG files"
 
@@ -29,10 +29,10 @@ def command(options: argparse.Namespace) -> int:
         raise CourseError("either steps, which are run, or --json with files, which are read", USAGE)
     codes: list[int] = []
     if options.json:
-        files, python = options.json, python_environment()
+        files = options.json
     elif options.steps:
         chosen = chosen_steps(options.steps)
-        build, hardware, python = set_up(options.backend, options.no_setup)
+        build, hardware, _ = set_up(options.backend, options.no_setup)
         build.configure(hardware)
         build.build([step.name for step in chosen])
         options.quick, options.json_dir, options.all = False, None, False
@@ -42,10 +42,9 @@ def command(options: argparse.Namespace) -> int:
     else:
         choice = backend.choose(backend.detect(), options.backend)
         files = sorted((build_root(ROOT) / choice.backend / "results").glob("*.json"))
-        python = python_environment()
     drawable = [file for file in files if _has_pictures(file, is_asked_for=bool(options.json))]
     if drawable:
-        _draw(drawable, python)
+        _draw(drawable, options.no_setup)
     elif any(codes):
         return FAILED
     elif options.steps:
@@ -69,14 +68,14 @@ def _has_pictures(file: Path, is_asked_for: bool) -> bool:
     return has_pictures
 
 
-def _draw(files: list[Path], python: python_env.PythonEnvironment) -> None:
-    """Matplotlib is in .venv, not in the Python that runs this: it draws in a process of its own."""
-    python.require("requirements", requirements())
+def _draw(files: list[Path], no_setup: bool) -> None:
+    """Matplotlib is seldom in the Python that runs this: it draws in a process of its own."""
+    python = python_with(["matplotlib"], no_setup)
     folder = build_root(ROOT) / "plots"
     folder.mkdir(parents=True, exist_ok=True)
     progress = terminal.Progress("drawing")
     script = ROOT / "scripts" / "course_lib" / "plot.py"
-    command = [str(python.python), str(script), str(folder), *map(str, files)]
+    command = [python, str(script), str(folder), *map(str, files)]
     drawn: list[str] = []
     code, _ = process.logged(
         command, folder.parent / "plot.log",

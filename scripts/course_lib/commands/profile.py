@@ -33,7 +33,8 @@ def command(options: argparse.Namespace) -> int:
     if options.build:
         build = Build(ROOT, options.build.absolute(), tool.backend, dict(os.environ))
     else:
-        build, hardware, _ = set_up(tool.backend, options.no_setup)
+        reason = f"{tool.name} counts there" if options.backend == "auto" else ""
+        build, hardware, _ = set_up(tool.backend, options.no_setup, reason)
         build.configure(hardware)
         build.build([chosen[0].name])
     return profile.run(tool, ROOT, chosen[0], build.program(chosen[0]), options.version, options.size)

@@ -10,7 +10,7 @@ from .. import diffs, process, report, steps, terminal
 from ..build import build_root
 from ..errors import FAILED, OK, CourseError
 from ..terminal import say
-from .setting_up import ROOT, python_environment, requirements
+from .setting_up import ROOT, python_with
 
 HELP = "one HTML page with all tables and pictures"
 
@@ -25,17 +25,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Writes the page. Its pictures are drawn by the Python of .venv, which has Matplotlib."""
+    """Writes the page. Pictures that are not there yet are drawn by a Python that has Matplotlib."""
     folders = sorted(folder for folder in (ROOT / "results").glob("*") if folder.is_dir())
-    python = python_environment()
-    python.require("requirements", requirements())
     out = options.out or build_root(ROOT) / "report.html"
 
     def draw(jobs: Path, folder: Path) -> None:
+        python = python_with(["matplotlib"], no_setup=False)
         progress = terminal.Progress("drawing")
         log = build_root(ROOT) / "report.log"
         formats = ["svg", "png"] if options.pictures else ["svg"]
-        code, _ = process.logged([str(python.python), str(report.DRAWING), str(jobs), str(folder),
+        code, _ = process.logged([python, str(report.DRAWING), str(jobs), str(folder),
                                   *formats], log, progress.update)
         progress.finish()
         if code != 0:

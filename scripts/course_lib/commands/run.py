@@ -8,14 +8,18 @@ import shutil
 import time
 from pathlib import Path
 
-from .. import learn, process, results, steps, symbols, terminal
+from .. import learn, process, results, steps, terminal
 from ..build import Build
 from ..errors import FAILED, MISSING, OK, USAGE, CourseError
+from ..own_programs import OwnPrograms
 from ..terminal import say
 from ..workspace import Progress, Workspace
 from .setting_up import ROOT, add_steps, chosen_steps, set_up
 
 HELP = "build and run steps, print the table of results"
+EPILOG = ("What is behind -- is passed on to each step's program: `scripts/course run dot -- --help` shows "
+          "what dot itself takes, such as --version and --size.")
+ANSWERS = ("-h", "--help", "--list")  # a program only answers these: there is no result
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +41,15 @@ def command(options: argparse.Namespace) -> int:
             raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
         _require_folder(options.json_dir)
     build, hardware, _ = set_up(options.backend, options.no_setup)
-    if options.mine:
-        build, mine = _with_own_files(build)
-        build.configure(hardware, None, [f"-DCOURSE_WORKSPACE={mine}"])
-    else:
-        build.configure(hardware)
+    mine = _own_files(build) if options.mine else None
+    build.configure(hardware)
     build.build([step.name for step in chosen])
-    if options.mine:
-        _say_whose(chosen, build, mine)
+    builds = _with_own_files(chosen, build, mine) if mine else dict.fromkeys(chosen, build)
+    if any(word in ANSWERS for word in options.passed_on):
+        codes = [process.stream([str(builds[step].program(step)), *options.passed_on]) for step in chosen]
+        return FAILED if any(codes) else OK
     start = time.monotonic()
-    outcomes = [run_step(step, build, options) for step in chosen]
+    outcomes = [run_step(step, builds[step], options) for step in chosen]
     say()
     header, *lines = results.summary_table(outcomes, terminal.width())
     say(header, "bold")
@@ -59,13 +62,12 @@ def command(options: argparse.Namespace) -> int:
     return MISSING if codes <= {OK, MISSING} else FAILED
 
 
-def _with_own_files(build: Build) -> tuple[Build, Path]:
-    """A build tree of its own, and the folder with the learner's files that replace the repository's in
-    it. Only a file that has passed its check as it stands is taken."""
+def _own_files(build: Build) -> Workspace:
+    """A folder with the learner's files that replace the repository's. Only a file that has passed its
+    check as it stands is taken."""
     workspace = Workspace(ROOT)
     progress = Progress(workspace)
-    folder = build.folder.parent / f"{build.backend}-mine"
-    mine = Workspace(ROOT, folder.parent / "mine")
+    mine = Workspace(ROOT, build.folder.parent / "mine")
     wanted = {}
     for course in learn.all_courses(ROOT):
         for name in course.files:
@@ -88,37 +90,30 @@ def _with_own_files(build: Build) -> tuple[Build, Path]:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    return Build(build.root, folder, build.backend, build.environment), mine.folder
+    return mine
 
 
-def _say_whose(chosen: list[steps.Step], build: Build, mine: Path) -> None:
-    """Which of the learner's files each program was built from."""
-    own = Workspace(ROOT, mine).all_files()
+def _with_own_files(chosen: list[steps.Step], build: Build, mine: Workspace) -> dict[steps.Step, Build]:
+    """Where the program of each step is: with the learner's files, where it uses any, in a folder of its
+    own."""
+    folder = build.folder.parent / f"{build.backend}-mine"
+    programs = OwnPrograms(build, mine.folder,
+                           [path.relative_to(mine.folder) for path in mine.all_files()], folder)
+    used = {step: programs.add(step) for step in chosen}
+    if any(used.values()):
+        programs.make()
     for step in chosen:
-        used = [path for path in own if _is_used(path, mine, step, build)]
-        names = ", ".join(str(path.relative_to(mine)) for path in used)
-        say(f"{step.number} {step.name} runs " + (f"with your {names}" if used
-                                                  else "with nothing of yours: it uses none of it"),
-            "green" if used else "yellow")
+        _say_whose(step, used[step])
+    own = Build(build.root, folder, build.backend, build.environment)
+    return {step: own if used[step] else build for step in chosen}
 
 
-def _is_used(path: Path, mine: Path, step: steps.Step, build: Build) -> bool:
-    """Whether a program has a file of the learner's in it: a version where the program defines what the
-    version's object file does, a header where the compiler has noted that it read it."""
-    if path.suffix == ".hip":
-        # CMake names an object file after its source: of files in the checkout, from its root on.
-        name = f"/{mine.name}/{path.relative_to(mine)}.o"
-        objects = [made for made in build.folder.glob("CMakeFiles/step_*.dir/**/*.o")
-                   if str(made).endswith(name)]
-        defined = symbols.of(objects).strong if objects else frozenset()
-        return bool(defined & symbols.of([build.program(step)]).strong)
-    return any(str(path) in _dependencies(name, step, build) for name in (f"{step.name}.hip.o",
-                                                                         f"{step.name}.cpp.o"))
-
-
-def _dependencies(name: str, step: steps.Step, build: Build) -> str:
-    place = f"CMakeFiles/{step.name}.dir/{step.folder.parent.name}/{step.folder.name}/{name}"
-    return process.output(["ninja", "-C", str(build.folder), "-t", "deps", place]) or ""
+def _say_whose(step: steps.Step, used: list[Path]) -> None:
+    """Which of the learner's files a program is built from."""
+    names = ", ".join(map(str, used))
+    say(f"{step.number} {step.name} runs " + (f"with your {names}" if used
+                                              else "with nothing of yours: it uses none of it"),
+        "green" if used else "yellow")
 
 
 def _require_folder(folder: Path) -> None:
@@ -136,7 +131,8 @@ def run_step(step: steps.Step, build: Build, options: argparse.Namespace) -> res
     if options.quick:
         command.append("--quick")
     say()
-    shown = "" if options.quick or options.all else _only_version(step, build)
+    command += options.passed_on
+    shown = "" if options.quick or options.all or options.passed_on else _only_version(step, build)
     if shown:
         command += ["--version", shown]
         say(f"{step.number} {step.name} trains for minutes with each version on the CPU backend: this is "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
-from .. import backend, exercises, packages, python_env, steps
+from .. import backend, compiling, exercises, packages, python_env, steps
 from ..build import Build, build_root
-from ..errors import USAGE, CourseError
+from ..errors import MISSING, USAGE, CourseError
 from ..terminal import say
 from ..workspace import Progress, Workspace
 
@@ -51,10 +52,25 @@ def python_environment() -> python_env.PythonEnvironment:
     return python_env.PythonEnvironment(folder / ".venv", made / "setup.log")
 
 
-def set_up(wanted: str, no_setup: bool,
+def python_with(modules: list[str], no_setup: bool) -> str:
+    """A Python that has these modules, which are among the requirements: .venv's, the one that runs this,
+    or, where neither has them, .venv's after it was made. Raises CourseError(MISSING) where it must not be
+    made."""
+    python = python_environment()
+    found = python_env.find(modules, [str(python.python), sys.executable])
+    if not found and no_setup:
+        raise CourseError(f"no Python here has {', '.join(modules)}, and --no-setup installs nothing",
+                          MISSING)
+    if not found:
+        python.require("requirements", requirements())
+    return found or str(python.python)
+
+
+def set_up(wanted: str, no_setup: bool, reason: str = "",
             ) -> tuple[Build, backend.Hardware, python_env.PythonEnvironment]:
     """Installs what is missing, unless it must not, and chooses the backend: all that comes before
-    CMake."""
+    CMake. `reason` is why the command wants this backend, where it was not asked for on the command
+    line."""
     made = build_root(ROOT)
     hardware = backend.detect()
     if no_setup:
@@ -67,7 +83,7 @@ def set_up(wanted: str, no_setup: bool,
         hardware = backend.detect()
     choice = backend.choose(hardware, wanted)
     packages.install(needed_packages(choice.backend, hardware), made / "setup.log")
-    say(f"backend {choice.backend}: {choice.reason}")
+    say(f"backend {choice.backend}: {reason or choice.reason}")
     if choice.advice:
         say(f"  {choice.advice}")
     python = python_environment()
@@ -98,16 +114,20 @@ def one_course(options: argparse.Namespace, what: str) -> exercises.Course:
 
 
 def builds_of(course: exercises.Course, options: argparse.Namespace) -> list[Build]:
-    """The CPU backend's build, which checks, and the GPU's where there is one; both up to date."""
-    names = ["cpu"]
+    """The CPU backend's build, which checks, and the GPU's where there is one; both up to date, the first
+    with what the step's test needs."""
+    reasons = {"cpu": "" if options.backend == "cpu" else "a check begins on the CPU backend"}
     if options.backend != "cpu":
-        chosen = backend.choose(backend.detect(), options.backend).backend
-        names += [chosen] if chosen != "cpu" else []
+        choice = backend.choose(backend.detect(), options.backend)
+        reasons.setdefault(choice.backend, choice.reason)
     builds = []
-    for name in names:
-        build, hardware, _ = set_up(name, options.no_setup)
+    for name, reason in reasons.items():
+        build, hardware, _ = set_up(name, options.no_setup, reason)
         if not (build.is_configured() and build.program(course.step).is_file()):
             build.configure(hardware)
         build.build([course.step.name])  # configures anew where that has become necessary
+        if name == "cpu":
+            parts = compiling.of(build, course, build_root(ROOT) / "check" / course.step.name).parts("test")
+            build.build(parts)
         builds.append(build)
     return builds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .. import learn
+from .. import learn, races
 from ..errors import USAGE, CourseError
 from ..workspace import Progress, Workspace
 from .setting_up import ROOT, add_steps, one_course
@@ -24,4 +24,7 @@ def command(options: argparse.Namespace) -> int:
         if following is None:
             raise CourseError("every exercise of the course is solved", USAGE)
         options.steps = [following.number]
-    return learn.start(one_course(options, "course start"), Workspace(ROOT), options.reset)
+    course = one_course(options, "course start")
+    code = learn.start(course, Workspace(ROOT), options.reset)
+    races.begin_in_background(course, ROOT)
+    return code

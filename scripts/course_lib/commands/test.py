@@ -8,7 +8,7 @@ import re
 from .. import process, terminal
 from ..errors import FAILED, MISSING, OK, CourseError
 from ..terminal import say
-from .setting_up import ROOT, add_steps, chosen_steps, requirements, set_up
+from .setting_up import ROOT, add_steps, chosen_steps, python_with, requirements, set_up
 
 HELP = "build everything and run the tests"
 arguments = add_steps
@@ -18,13 +18,16 @@ def command(options: argparse.Namespace) -> int:
     """Builds the chosen steps and their tests and runs them; without steps, all tests there are."""
     chosen = chosen_steps(options.steps)
     build, hardware, python = set_up(options.backend, options.no_setup)
-    without_python = None
+    interpreter = None
     try:
-        python.require("requirements", requirements())
+        if options.no_setup:
+            interpreter = python_with(["numpy", "pytest"], no_setup=True)
+        else:
+            python.require("requirements", requirements())
+            interpreter = str(python.python)
     except CourseError as error:
         terminal.warn(f"{error}. The tests that need NumPy are skipped.")
-        without_python = error
-    build.configure(hardware, None if without_python else python.python)
+    build.configure(hardware, interpreter)
     targets = []
     if options.steps:
         targets = [step.name for step in chosen]
@@ -36,14 +39,14 @@ def command(options: argparse.Namespace) -> int:
         names = "|".join(re.escape(step.name) for step in chosen)
         ctest += ["-R", rf"^({names})(_test)?(\.|$)"]
     codes = [process.stream(ctest, build.environment)]
-    if not options.steps and not without_python:
+    if not options.steps and interpreter:
         cache = build.folder.parent / "pytest"
-        pytest = [str(python.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+        pytest = [interpreter, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
         say()
         codes.append(process.stream([*pytest, str(ROOT / "tests" / "python")], cwd=ROOT))
     if any(codes):
         return FAILED
-    if without_python:
+    if not interpreter:
         terminal.warn("what ran has passed; the tests that need Python's packages did not run")
         return MISSING
     return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .. import exercises, fingerprints, learn, watch
+from .. import exercises, fingerprints, learn, terminal, watch
 from ..errors import OK, CourseError
 from ..terminal import say
 from ..workspace import Progress, Workspace
@@ -30,7 +30,8 @@ def command(options: argparse.Namespace) -> int:
             while True:
                 if run:
                     say()
-                    learn.check_step(course, workspace, builds, signatures)
+                    with terminal.Patience("still checking"):
+                        learn.check_step(course, workspace, builds, signatures)
                     say()
                     say(f"watching {learn.shown(workspace.folder)} ({changes.how})   "
                         + (KEYS if keys.descriptor is not None else "Ctrl-C ends"), "dim")

@@ -1,0 +1,231 @@
+"""Judges what a learner wrote on the CPU backend: exercise by exercise right, wrong or still empty.
+
+A pass means that each of these found nothing:
+
+    device    the file is code that a GPU's compiler takes (device_code.py)
+    runs      the step's program is right at all shapes, in several settings (check.py)
+    tests     the step's own tests pass, in two settings (step_tests.py)
+    race      ThreadSanitizer has seen every version run (races.py)
+
+What takes long begins at once, in threads beside the rest, and is dropped as soon as something fails. An
+empty exercise is not judged: it is compiled as the repository has it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+from . import check, compiling, device_code, races, step_tests
+from .build import Build, build_root
+from .exercises import Course, Exercise
+
+# The settings of the step's tests, which choose shapes, alignments and guards themselves.
+TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "exact"))
+
+
+@dataclass
+class Verdict:
+    """What was found. Where nothing is wrong, what is not empty is right."""
+
+    written: list[Exercise] = field(default_factory=list)
+    empty: list[Exercise] = field(default_factory=list)
+    wrong: list[Exercise] = field(default_factory=list)
+    compiled: compiling.Compiled | None = None  # with its messages; None: nothing is written yet
+    device: list[str] = field(default_factory=list)  # lines that say what no GPU's compiler takes
+    device_by: str = ""  # who said so
+    runs: dict[tuple[str, ...], list[check.Run]] = field(default_factory=dict)  # by exercises' versions
+    only: dict[str, str] = field(default_factory=dict)  # exercise -> what alone makes it fail
+    failures: list[step_tests.Failure] = field(default_factory=list)  # of the step's tests
+    races: races.Result | None = None  # None: nobody looked
+
+    @property
+    def race(self) -> races.Race | None:
+        return self.races.race if self.races else None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that is written is right."""
+        return bool(self.compiled and self.compiled.program and self.written
+                    and not (self.device or self.wrong or self.failures or self.race))
+
+    @property
+    def right(self) -> list[Exercise]:
+        return [exercise for exercise in self.written if exercise not in self.wrong]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The first thing that refuses a text."""
+
+    reason: str  # "" where it passes; "compile", "device", "runs", "tests", "race", or a fault of check.py
+    words: str = ""  # a line
+
+
+# judge() calls it at the end of each phase: "build", "correctness", "safety".
+OnPhase = Callable[[str, Verdict], None]
+
+
+class Judge:
+    """Judges texts of one step's files. What it compiles it keeps in `folder`."""
+
+    def __init__(self, course: Course, cpu: Build, folder: Path | None = None):
+        self.course, self.cpu = course, cpu
+        self.folder = (folder or build_root(cpu.root) / "check") / course.step.name
+        self._detector: races.Detector | None = None  # of refusal(), which nobody stops
+
+    def judge(self, files: dict[str, str], named: dict[str, str],
+              on_phase: OnPhase = lambda phase, verdict: None) -> Verdict:
+        """`files` are the learner's texts by their names in the step's folder, `named` the paths that the
+        learner knows them by."""
+        verdict = Verdict(empty=self.course.empty(files))
+        verdict.written = [exercise for exercise in self.course.exercises
+                           if exercise.file in files and exercise not in verdict.empty]
+        if not verdict.written:
+            return verdict
+        texts = self.course.filled(files, verdict.written)
+        compiler, tests = self._compiler(), self._compiler()
+        detector = races.Detector(self.course, self.cpu)
+        with ThreadPoolExecutor(4) as pool:
+            program = pool.submit(compiler.compile, texts, named, fast=True)
+            device = pool.submit(device_code.problems, self.course, self.cpu, texts, named)
+            test = pool.submit(self._compile_tests, tests, program, texts, named)
+            looked = pool.submit(detector.look, texts, named, _versions_of(verdict.written))
+            try:
+                verdict.compiled = program.result()
+                if verdict.compiled.program is not None:
+                    verdict.device, verdict.device_by = device.result()
+                on_phase("build", verdict)
+                if verdict.compiled.program is None or verdict.device:
+                    return verdict
+                self._run(verdict, named)
+                if not verdict.wrong:
+                    self._run_tests(verdict, test.result(), files, named)
+                on_phase("correctness", verdict)
+                suspect = self._suspect(verdict)
+                if suspect:
+                    tests.stop()
+                    looked.result()  # it has compiled what is run once more
+                    verdict.races = detector.look(texts, named, list(suspect[0]), suspect[1])
+                elif not verdict.wrong:
+                    verdict.races = looked.result()
+                    verdict.wrong = self._racing(verdict, files, named)
+                on_phase("safety", verdict)
+            finally:
+                tests.stop()
+                detector.stop()
+        return verdict
+
+    def refusal(self, files: dict[str, str], versions: list[str]) -> Refusal:
+        """The first thing that refuses texts of any of the step's files, one phase after the other: for
+        texts that nobody waits for. `versions` are the rows of the program's table in which they show;
+        none: all."""
+        compiler = self._compiler()
+        compiled = compiler.compile(files, {}, fast=True)
+        if compiled.program is None:
+            return Refusal("compile", compiled.refusal or compiled.messages.strip().partition("\n")[0])
+        lines, _ = device_code.problems(self.course, self.cpu, files, {})
+        if lines:
+            return Refusal("device", lines[0])
+        for run in check.run_all(compiled.program, self.course, versions, False, {}, 1,
+                                 to_first_failure=True):
+            if not run.ok:
+                return Refusal(run.fault or "runs", run.words())
+        test = compiler.compile(files, {}, fast=True, what="test")
+        for setting in TEST_SETTINGS:
+            for failure in step_tests.run(test.program, {}, setting, versions):
+                return Refusal(failure.fault or "tests", step_tests.words_of(failure))
+        if self._detector is None:
+            self._detector = races.Detector(self.course, self.cpu, folder=self.folder / "races")
+        looked = self._detector.look(files, {}, versions)
+        return Refusal("race", looked.race.words()) if looked.race else Refusal("")
+
+    def _compiler(self) -> compiling.Compiler:
+        return compiling.of(self.cpu, self.course, self.folder)
+
+    def _compile_tests(self, compiler: compiling.Compiler, program: Future, texts: dict[str, str],
+                       named: dict[str, str]) -> compiling.Compiled:
+        """After the program where both share the versions' object files, else beside it."""
+        if self.course.has_versions:
+            program.result()
+        return compiler.compile(texts, named, fast=True, what="test")
+
+    # ---- The program's runs --------------------------------------------------------------------------
+
+    def _run(self, verdict: Verdict, named: dict[str, str]) -> None:
+        """Each set of versions by itself, as the fingerprints of the known mistakes were made."""
+        program, places = verdict.compiled.program, verdict.compiled.places(named)
+        for versions in dict.fromkeys(exercise.versions for exercise in verdict.written):
+            verdict.runs[versions] = check.run_all(program, self.course, list(versions), False, places)
+        verdict.wrong = [exercise for exercise in verdict.written
+                         if not all(run.ok for run in verdict.runs[exercise.versions])]
+        for exercise in verdict.wrong:
+            def again(shape: str, setting: check.Setting, versions=exercise.versions) -> check.Run:
+                return check.run_one(program, self.course, list(versions), shape, setting, places)
+
+            runs = verdict.runs[exercise.versions]
+            if not any(run.fault in check.ENDLESS for run in runs):
+                verdict.only[exercise.name] = check.what_alone_fails(runs, again)
+
+    # ---- The step's tests ----------------------------------------------------------------------------
+
+    def _run_tests(self, verdict: Verdict, compiled: compiling.Compiled, files: dict[str, str],
+                   named: dict[str, str]) -> None:
+        verdict.failures = self._failures(compiled, verdict.written, named)
+        if verdict.failures:
+            verdict.wrong = self._culprits(verdict.written, files, named)
+
+    def _failures(self, compiled: compiling.Compiled, written: list[Exercise],
+                  named: dict[str, str]) -> list[step_tests.Failure]:
+        """Of the first setting that has any."""
+        for setting in TEST_SETTINGS:
+            failures = step_tests.run(compiled.program, compiled.places(named), setting, _versions_of(written))
+            if failures:
+                return failures
+        return []
+
+    def _culprits(self, written: list[Exercise], files: dict[str, str], named: dict[str, str],
+                  ) -> list[Exercise]:
+        """The exercises that fail the tests where all others are the repository's own; all, where none
+        does so alone."""
+        if len(written) == 1:
+            return written
+        found = []
+        compiler = self._compiler()
+        for exercise in written:
+            compiled = compiler.compile(self.course.filled(files, [exercise]), named, fast=True, what="test")
+            if compiled.program is None or self._failures(compiled, [exercise], named):
+                found.append(exercise)
+        return found or written
+
+    # ---- Races ---------------------------------------------------------------------------------------
+
+    def _suspect(self, verdict: Verdict) -> tuple[tuple[str, ...], check.Run] | None:
+        """The versions and the run of a failure that a race would explain."""
+        for exercise in verdict.wrong:
+            suspects = races.suspects(verdict.runs[exercise.versions])
+            if suspects:
+                return exercise.versions, suspects[0]
+        return None
+
+    def _racing(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> list[Exercise]:
+        """The exercises in whose lines the race is; all of the file where it is in none."""
+        if not verdict.race:
+            return []
+        found = []
+        for access in (verdict.race.first, verdict.race.second):
+            path, _, line = access.place.rpartition(":")
+            own = [exercise for exercise in verdict.written if named.get(exercise.file) == path]
+            inside = [exercise for exercise in own
+                      if self.course.holds(exercise, files[exercise.file], int(line))]
+            found += inside or own
+        return [exercise for exercise in verdict.written if exercise in found] or verdict.written
+
+
+def _versions_of(written: list[Exercise]) -> list[str]:
+    """The rows of the program's table in which any of them shows; none: all."""
+    if not all(exercise.versions for exercise in written):
+        return []
+    return list(dict.fromkeys(version for exercise in written for version in exercise.versions))
