@@ -55,15 +55,14 @@ class VersionCompiler(Compiler):
         objects = {name: made_object for name, (_, made_object, _) in made.items()}
         if self._stopped or not all(path and path.is_file() for path in objects.values()):
             return Compiled(None, "" if self._stopped else messages, sources)
-        refusal = self._refusal(objects, what)
-        if refusal:
-            return Compiled(None, messages, sources, refusal)
-
         newest = max(newest, self.newest(self.parts(what)))
         key = json.dumps([sorted(map(str, objects.values())), self.link_of(what), newest])
         place = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         program = place / self.name_of(what)
         if not program.is_file():
+            refusal = self._refusal(objects, what)  # what was linked before was compared then
+            if refusal:
+                return Compiled(None, messages, sources, refusal)
             place.mkdir(parents=True, exist_ok=True)
             handle, linked = tempfile.mkstemp(dir=place)
             os.close(handle)
