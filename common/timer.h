@@ -9,7 +9,8 @@
 
 #include "common/gpu_runtime.h"
 
-// ThreadSanitizer's build looks for races: a time says nothing there, and a launch takes long.
+// ThreadSanitizer's build looks for races: it checks, and neither times nor trains beyond the
+// check. A launch takes long there, and its time says nothing.
 #if defined(COURSE_SANITIZE_THREAD)
 inline constexpr bool kTimes = false;
 #else

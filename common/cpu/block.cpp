@@ -30,6 +30,7 @@ __thread bool block_aborted = false;
 namespace {
 
 thread_local BlockRunner* runner = nullptr;
+thread_local unsigned last_launch = 0;  // its number
 
 constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = 256 * 1024;
@@ -67,16 +68,18 @@ bool looks_poisoned(const char* begin, size_t bytes) {
   return true;
 }
 
-#if defined(COURSE_SANITIZE_THREAD)
-// Every block has fibers of its own here, and what is mapped costs ThreadSanitizer more than all
-// that a small kernel does. So stacks are kept for the next block, which maps only the pages anew
-// that have been touched: to ThreadSanitizer they are fresh memory again.
-char* kept_stack = nullptr;  // each holds the next one's address in its highest bytes
+// ThreadSanitizer gives each block of a launch fibers of its own, and to make one takes it half a
+// millisecond. What the launches before have done is ordered before a launch, so their fibers,
+// which lie here, can be used again.
+struct KeptFiber {
+  char* stack;
+  void* sanitizer;
+  unsigned launch;  // in which it was used last
+};
+constexpr size_t kMostKept = 4096;  // ThreadSanitizer knows 8128 threads
+KeptFiber kept_fibers[kMostKept];   // those of the oldest launches first, in a ring
+size_t kept_first = 0, kept_count = 0;
 std::atomic_flag kept_busy = ATOMIC_FLAG_INIT;  // a mutex would order one block behind another
-
-char*& next_of(char* stack) {
-  return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));
-}
 
 template <class Action>
 void with_kept(Action&& action) {
@@ -85,30 +88,26 @@ void with_kept(Action&& action) {
   kept_busy.clear(std::memory_order_release);
 }
 
-char* take_stack() {
-  char* stack = nullptr;
+// A fiber that no block of this launch has used; without a stack where there is none.
+KeptFiber take_fiber(unsigned launch) {
+  KeptFiber found{};
   with_kept([&] {
-    stack = kept_stack;
-    if (stack != nullptr) kept_stack = next_of(stack);
+    if (kept_count == 0 || kept_fibers[kept_first].launch == launch) return;
+    found = kept_fibers[kept_first];
+    kept_first = (kept_first + 1) % kMostKept, --kept_count;
   });
-  const sanitizer::Unseen unseen;  // who maps a page has not written it
-  if (stack == nullptr) return map_with_guards(kStackBytes);
-  unsigned char touched[kStackBytes / kPage] = {};
-  mincore(stack, kStackBytes, touched);
-  size_t clean = 0;
-  while (clean < kStackBytes && (touched[clean / kPage] & 1) == 0) clean += kPage;
-  mmap(stack + clean, kStackBytes - clean, PROT_READ | PROT_WRITE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  return stack;
+  return found;
 }
 
-void keep_stack(char* stack) {
-  with_kept([&] { next_of(stack) = kept_stack, kept_stack = stack; });
+bool keep_fiber(const KeptFiber& fiber) {
+  bool kept = false;
+  with_kept([&] {
+    if (kept_count == kMostKept) return;
+    kept_fibers[(kept_first + kept_count++) % kMostKept] = fiber;
+    kept = true;
+  });
+  return kept;
 }
-#else
-char* take_stack() { return map_with_guards(kStackBytes); }
-void keep_stack(char* stack) { unmap_with_guards(stack, kStackBytes); }
-#endif
 
 }  // namespace
 
@@ -134,10 +133,11 @@ BlockRunner::~BlockRunner() {
   remove_from_watchdog(this);
   for (Fiber& fiber : fibers_) {
     if (fiber.stack == nullptr || &fiber == &fibers_[0]) continue;
+    if (sanitizer::kThreads && keep_fiber({fiber.stack, fiber.sanitizer, last_launch})) continue;
     sanitizer::destroy_fiber(fiber.sanitizer);
     // A fiber's last switch leaves its lowest frame marked; the address may become anything next.
     sanitizer::forget_frames(fiber.stack, kStackBytes);
-    keep_stack(fiber.stack);
+    unmap_with_guards(fiber.stack, kStackBytes);
   }
   unmap_with_guards(shared_arena_, kSharedArena);
   runner = nullptr;
@@ -146,6 +146,7 @@ BlockRunner::~BlockRunner() {
 bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid,
                       bool again) {
   launch_ = &launch, body_ = body, grid_ = grid;
+  last_launch = launch_number;
   position_ = {block,
                {launch.block.x, launch.block.y, launch.block.z},
                {launch.grid.x, launch.grid.y, launch.grid.z}};
@@ -177,6 +178,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   aborting_ = block_aborted = false;
   progress = progress + 1;
   running = true;
+  sanitizer::release(&begin_sync_);
   work(0);
   running = false;
   const bool ok = !aborting_;
@@ -245,6 +247,7 @@ void BlockRunner::start_threads(unsigned self) {
   fibers_[self].thread = first;
   fibers_[self].site = nullptr;
   if (sanitizer::kThreads) sanitizer::name_fiber(fibers_[self].sanitizer, name_of(first).c_str());
+  sanitizer::acquire(&begin_sync_);
   try {
     const Range range = launch_->run(body_, position_, first, last);
     finished_ += range.finished;
@@ -278,9 +281,15 @@ unsigned BlockRunner::idle_fiber() {
 unsigned BlockRunner::new_fiber() {
   const unsigned index = static_cast<unsigned>(fibers_.size());
   Fiber fiber;
-  fiber.stack = take_stack();
+  if (sanitizer::kThreads) {
+    const KeptFiber kept = take_fiber(last_launch);
+    fiber.stack = kept.stack, fiber.sanitizer = kept.sanitizer;
+  }
+  if (fiber.stack == nullptr) {
+    fiber.stack = map_with_guards(kStackBytes);
+    fiber.sanitizer = sanitizer::create_fiber();
+  }
   fiber.stack_bytes = kStackBytes;
-  fiber.sanitizer = sanitizer::create_fiber();
   fibers_.push_back(fiber);
   prepare(index);
   return index;

@@ -178,6 +178,7 @@ class BlockRunner {
   std::vector<Wave> waves_;
   unsigned wave_shift_;  // thread >> wave_shift_ is the number of its wave
   bool waves_used_ = false;
+  char begin_sync_ = 0;   // what was before the block is before each of its threads
   char barrier_sync_[2];  // addresses that ThreadSanitizer ties the barrier's order to
 
   char* thread_locals_ = nullptr;  // this host thread's, static shared memory among them

@@ -103,6 +103,7 @@ void run_blocks(Grid& grid, size_t most) {
 // variables are fresh memory. Nothing that it knows of may order one block behind another, so the
 // threads are not joined but counted, where it does not look.
 void run_on_own_threads(Grid& grid, bool all_at_once) {
+  ++launch_number;
   std::atomic<size_t> ended{0};
   const auto wait_for = [&](size_t count) {
     while (ended.load(std::memory_order_acquire) < count)

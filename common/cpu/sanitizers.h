@@ -6,6 +6,7 @@
 // sanitizer/tsan_interface.h of compiler-rt.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 #if defined(COURSE_SANITIZE_ADDRESS)
@@ -13,14 +14,14 @@
 #include <sanitizer/common_interface_defs.h>
 #elif defined(COURSE_SANITIZE_THREAD)
 #include <sanitizer/tsan_interface.h>
-extern "C" void __tsan_ignore_thread_begin();
-extern "C" void __tsan_ignore_thread_end();
 #endif
 
 namespace cpu {
 
 // Released by every GPU thread that ends, acquired by the host when the launch has ended.
 inline char launch_sync;
+// How many launches ThreadSanitizer has seen.
+inline std::atomic<unsigned> launch_number{0};
 
 namespace sanitizer {
 
@@ -39,13 +40,6 @@ inline void acquire(void* sync) {
   if (sync != nullptr) __tsan_acquire(sync);
 }
 inline void release(void* sync) { __tsan_release(sync); }
-// What this thread writes while there is one counts for nothing.
-struct Unseen {
-  Unseen() { __tsan_ignore_thread_begin(); }
-  ~Unseen() { __tsan_ignore_thread_end(); }
-  Unseen(const Unseen&) = delete;
-  Unseen& operator=(const Unseen&) = delete;
-};
 #else
 inline constexpr bool kThreads = false;
 inline void* current_fiber() { return nullptr; }

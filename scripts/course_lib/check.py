@@ -64,9 +64,9 @@ FAULTS = (
                 r"memory just .* was written|outside the launch's|freed buffer|"
                 r"illegal memory access|Memory access fault"),
     ("null", r"through a null pointer"),
-    ("array", r"runtime error: index .* out of bounds"),
+    ("array", r"runtime error: index .* out of bounds|Assertion '__n < this->size\(\)' failed"),
     ("loop", r"endless loop"),
-    ("alignment", r"not aligned as its type asks"),
+    ("alignment", r"not aligned as its type asks|runtime error: .* misaligned address"),
     ("barrier", r"barrier|returned while|different"),
     ("deadlock", r"wait"),
     ("stack", r"needs more stack"),

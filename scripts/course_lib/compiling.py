@@ -26,8 +26,10 @@ from .exercises import Course
 
 TIMEOUT = 600.0  # seconds
 
-# In a check a variable that nobody has set holds a large number, and an index outside an array is reported.
-WATCHED = "-ftrivial-auto-var-init=pattern -fsanitize=bounds -fno-sanitize-recover=all"
+# In a check a variable that nobody has set holds a large number; an index outside an array and an access
+# to what is not aligned as its type asks are reported.
+WATCHED = ("-ftrivial-auto-var-init=pattern -fsanitize=bounds,alignment -fno-sanitize-recover=all "
+           "-D_GLIBCXX_ASSERTIONS")
 
 # A compiler that judges a text names a line of it.
 JUDGED = re.compile(r"^\S.*?(?::\d+(?::\d+)?:|\(\d+\):) (?:fatal )?error\b", re.MULTILINE)

@@ -35,7 +35,8 @@ LIBRARIES_TIMEOUT = 600.0  # seconds
 COMPILE_TIMEOUT = 120.0
 RUN_TIMEOUT = 60.0
 OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66"
-BAD_MAPPING = "unexpected memory mapping"  # some kernels lay memory out as older ThreadSanitizers can't use it
+# Some kernels lay memory out in a way that older ThreadSanitizers can't work with.
+BAD_MAPPING = "unexpected memory mapping"
 
 @dataclass(frozen=True)
 class Frame:
@@ -129,7 +130,7 @@ class Detector:
             try:
                 with self._alone():
                     self._why = self._prepare()
-            except CourseError as error:
+            except (CourseError, OSError) as error:
                 self._why = str(error)
 
     def look(self, files: dict[str, str], named: dict[str, str], versions: list[str],
@@ -249,8 +250,8 @@ def begin_in_background(course: Course, root: Path) -> None:
     process ends, and a check waits for it."""
     log = build_root(root) / "cpu-tsan-start.log"
     command = ["nice", "-n", "19", sys.executable, "-m", f"{__package__}.races", course.step.number]
-    if not all(map(shutil.which, ("nice", "cmake", "ninja"))):
-        return  # nothing is set up yet
+    if not Build(root, build_root(root) / "cpu", "cpu", dict(os.environ)).is_configured():
+        return  # nothing is set up yet: the first check does that, and this
     with log.open("w", encoding="utf-8") as file:
         subprocess.Popen(command, cwd=root / "scripts", stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                          start_new_session=True)

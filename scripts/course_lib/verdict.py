@@ -23,7 +23,7 @@ from .build import Build, build_root
 from .exercises import Course, Exercise
 
 # The settings of the step's tests, which choose shapes, alignments and guards themselves.
-TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "exact"))
+TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "begin"))
 
 
 @dataclass
@@ -97,6 +97,7 @@ class Judge:
                 verdict.compiled = program.result()
                 if verdict.compiled.program is not None:
                     verdict.device, verdict.device_by = device.result()
+                    verdict.device += device_code.too_much_shared_memory(verdict.compiled.program)
                 on_phase("build", verdict)
                 if verdict.compiled.program is None or verdict.device:
                     return verdict
@@ -127,6 +128,7 @@ class Judge:
         if compiled.program is None:
             return Refusal("compile", compiled.refusal or compiled.messages.strip().partition("\n")[0])
         lines, _ = device_code.problems(self.course, self.cpu, files, {})
+        lines += device_code.too_much_shared_memory(compiled.program)
         if lines:
             return Refusal("device", lines[0])
         for run in check.run_all(compiled.program, self.course, versions, False, {}, 1,

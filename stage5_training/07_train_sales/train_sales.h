@@ -700,7 +700,7 @@ inline std::vector<double> train_cpu(const std::vector<float>& parameters,
 // over a batch of errors to both sides loses about sqrt(batch) u, 2e-6 of it; the parameters lose
 // as much in each step, in random directions. A parameter whose gradient is all rounding may go
 // anywhere, by Adam's rule even far; but then, to first order, the loss does not depend on it.
-inline constexpr size_t kChecked = 20;
+inline constexpr size_t kChecked = kTimes ? 20 : 2;
 inline double loss_bound(double loss) { return 1e-5 * loss; }
 
 // ---- How good the model is --------------------------------------------------------------------

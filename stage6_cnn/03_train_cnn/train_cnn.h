@@ -804,9 +804,12 @@ static __global__ void __launch_bounds__(kUpdateThreads)
     const unsigned unit = first_unit + group;  // of the weights that this thread owns, if any
     const bool owns = group < kAtOnce && unit < hidden;
     const size_t at = owns ? size_t{unit} * kWords3 + word : 0;
-    float4 w = reinterpret_cast<const float4*>(network.w3.w)[at];  // on their way from now on
-    float4 m = reinterpret_cast<const float4*>(network.w3.m)[at];
-    float4 v = reinterpret_cast<const float4*>(network.w3.v)[at];
+    float4 w{}, m{}, v{};
+    if (owns) {  // on their way from now on
+      w = reinterpret_cast<const float4*>(network.w3.w)[at];
+      m = reinterpret_cast<const float4*>(network.w3.m)[at];
+      v = reinterpret_cast<const float4*>(network.w3.v)[at];
+    }
     float4 parts[kAtOnce];
     for (unsigned k = 0; k < kAtOnce; ++k) parts[k] = make_float4(0, 0, 0, 0);
     for (unsigned image = group; image < batch; image += kGroups) {

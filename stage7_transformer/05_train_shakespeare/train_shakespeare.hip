@@ -376,7 +376,7 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
     Row row;
     row.name = version.name, row.lesson = version.lesson;
     if (!resumes) row.check = check_version(training, version, data.corpus, check);
-    if (row.check.ok) {
+    if (kTimes && row.check.ok) {
       const std::uint64_t before = training.steps;
       last = run_steps(training, version, options, interrupt);
       const double steps = static_cast<double>(training.steps - before);

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -308,12 +309,14 @@ SUMMARY: ThreadSanitizer: data race
 def test_a_race_is_two_lines_of_the_learners_file():
     asked = []
 
-    def lines_of(addresses: list[str]) -> list[tuple[str, str]]:
+    def lines_of(addresses: list[str]) -> list[races.Frame]:
         asked.append(addresses)
         line = 130 if addresses[0] == "17776" else 133
-        return [("dot::block_sum_tree(float)", f"dot.h:{line}"), ("dot_shared_tree", "dot.h:146"),
-                ("auto dot::launch_shared_tree(float*)::{lambda((auto:1)...)#1}::operator()", "dot.h:9"),
-                ("operator()<float*, unsigned long>", "dot.h:9")]
+        lambda_ = "auto dot::launch_shared_tree(float*)::{lambda((auto:1)...)#1}::operator()"
+        return [races.Frame("cpu_sum(float)", "common/sum.h:3", False),
+                races.Frame("dot::block_sum_tree(float)", f"dot.h:{line}", True),
+                races.Frame("dot_shared_tree", "dot.h:146", True), races.Frame(lambda_, "dot.h:9", True),
+                races.Frame("operator()<float*, unsigned long>", "dot.h:9", True)]
 
     race = races.parse(REPORT, lines_of)
     assert asked == [["17776", "17b74"], ["1789e"]]
@@ -326,8 +329,19 @@ def test_a_race_is_two_lines_of_the_learners_file():
     assert race.first.thread == ""
     # GCC 13 and later add which build it was.
     assert races.parse(re.sub(r"(0x1\w+\))", r"\1 (BuildId: 943716cf)", REPORT), lines_of) is not None
-    assert races.parse(REPORT, lambda _: []) is None
     assert races.parse("error: something else", lines_of) is None
+
+
+def test_a_race_is_one_even_where_a_line_is_not_the_learners():
+    helper = [races.Frame("add(float*)", "common/sum.h:3", False)]
+    race = races.parse(REPORT, lambda found: helper if found[0] == "1789e"
+                       else [races.Frame("mine(float*)", "mine.hip:7", True)])
+    assert (race.kernel, race.first.place, race.second.place) == ("mine", "mine.hip:7", "common/sum.h:3")
+    lost = re.sub(r"    #0 .*0x1789e\)\n", "    [failed to restore the stack]\n", REPORT)
+    race = races.parse(lost, lambda found: helper if found else [])
+    assert race.words() == ("data race in add: thread (1,0,0) writes at common/sum.h:3 what another reads, "
+                            "and nothing says who comes first")
+    assert races.parse(REPORT, lambda _: []) is not None
 
 
 @pytest.fixture(scope="module")
@@ -345,30 +359,62 @@ def thread_sanitizer(tmp_path_factory) -> Build:
     return build
 
 
+def course_of(name: str) -> exercises.Course:
+    return exercises.load(next(step for step in steps.discover(ROOT) if step.name == name))
+
+
 @pytest.mark.parametrize(
-    ("mistake", "places"),
-    [("a missing barrier after the values are stored",
+    ("name", "version", "right", "wrong", "lines"),
+    [("dot", "shared_tree", "__syncthreads();  // every thread's sum is in sums", "",
       ("sums[threadIdx.x] = ", "sums[threadIdx.x] += sums[threadIdx.x + half]")),
-     (None, None)])
-def test_a_missing_barrier_is_named_by_its_lines(thread_sanitizer: Build, mistake, places):
-    """And the solution, which nobody would ask about, gives no alarm."""
-    step = next(step for step in steps.discover(ROOT) if step.name == "dot")
-    course = exercises.load(step)
-    exercise = next(e for e in course.exercises if "shared_tree" in e.versions)
+     ("dot", "shared_tree", "if (threadIdx.x == 0) atomicAdd(result, sums[0])",
+      "if (threadIdx.x == 0) *result = 1", ("*result = 1",)),
+     ("dot", "shared_tree", "", "", None)])
+def test_one_run_finds_a_race_in_what_is_right_otherwise(thread_sanitizer: Build, name, version, right, wrong,
+                                                         lines):
+    """A missing barrier, and two writes of one value; the solution gives no alarm."""
+    course = course_of(name)
+    exercise = next(e for e in course.exercises if version in e.versions)
     file, text = exercise.file, course.solution(exercise.file)
-    if mistake:
-        text = course.with_mistake(exercise, next(m for m in exercise.mistakes if m.name == mistake))
-    arguments = (course, {file: text}, {file: "mine"}, thread_sanitizer, list(exercise.versions),
-                 Run("255", "32", "forward", ()))
-    if mistake is None:
-        run, lines_of = races.run_again(*arguments)
-        assert run.ok and run.outcomes and races.parse(run.message, lines_of) is None
+    assert right in text
+    if right:
+        text = text.replace(right, wrong)
+    result = races.Detector(course, thread_sanitizer).look({file: text}, {file: "mine"}, [version])
+    assert result.looked, result.why
+    if lines is None:
+        assert result.race is None
         return
-    race = races.find(*arguments)
-    assert race is not None and race.kernel == "dot_shared_tree"
-    lines = [text.splitlines()[int(access.place.removeprefix("mine:")) - 1]
-             for access in (race.first, race.second)]
-    assert all(any(place in line for line in lines) for place in places), lines
+    assert result.race.kernel == "dot_shared_tree"
+    found = [text.splitlines()[int(access.place.removeprefix("mine:")) - 1]
+             for access in (result.race.first, result.race.second)]
+    assert all(any(line in other for other in found) for line in lines), found
+
+
+def test_where_races_can_not_be_looked_for_it_says_so(thread_sanitizer: Build, tmp_path: Path, monkeypatch):
+    course = course_of("dot")
+    files = {file: course.solution(file) for file in course.files}
+    monkeypatch.setattr(races, "RUN_TIMEOUT", 0.01)
+    result = races.Detector(course, thread_sanitizer).look(files, files, course.versions)
+    assert not result.looked and result.race is None and "not at its end" in result.why
+    monkeypatch.setenv("COURSE_BUILD_DIR", str(tmp_path))
+    broken = Build(ROOT, tmp_path / "cpu", "cpu", {**os.environ, "PATH": str(tmp_path)})
+    result = races.Detector(course, broken).look(files, files, course.versions)
+    assert not result.looked and result.why
+
+
+def test_two_builds_for_thread_sanitizer_wait_for_each_other(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("COURSE_BUILD_DIR", str(tmp_path))
+    lines: list[str] = []
+    build = Build(ROOT, tmp_path / "cpu", "cpu", dict(os.environ))
+    first, second = (races.Detector(course_of("dot"), build, lines.append) for _ in range(2))
+    with first._alone():
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(second._alone().__enter__)
+            time.sleep(0.3)
+            assert not waiting.done() and lines == [
+                "waiting for what ThreadSanitizer needs, which another command builds"]
+            second.stop()
+            waiting.result(timeout=5)
 
 
 # ---- compute-sanitizer -------------------------------------------------------------------------
