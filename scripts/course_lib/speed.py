@@ -41,10 +41,6 @@ class Prepared:
     failure: str = ""  # of the repository's own program
 
 
-def show_plain_time(*a):
-    pass
-
-
 def prepare(course: Course, build: Build, compiler: Compiler, files: dict[str, str],
             named: dict[str, str]) -> Prepared:
     """Chooses the version to time and compiles the files as the course builds them, behind whatever else
