@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds every exercise to the rules of the course, on the CPU backend.
+"""Holds every exercise to the rules of the course, on the CPU backend, as `course check` does.
 
     scripts/exercises.py [STEP...]            check: every skeleton compiles and fails, every solution
                                               passes, every known mistake fails and is recognised
@@ -25,6 +25,7 @@ from pathlib import Path
 from course_lib import check, compiling, exercises, fingerprints, process, steps
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
+from course_lib.verdict import Judge, Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED = 0.8  # of the mistakes must be called by their name
@@ -105,22 +106,26 @@ class Examiner:
                     jobs.append((exercise, mistake.name,
                                  changed if course.has_versions else {**solution, **changed}))
 
-        def run(job) -> tuple[compiling.Compiled, list[check.Run]]:
+        judge = Judge(course, self.build)
+
+        def run(job) -> tuple[compiling.Compiled, list[check.Run], Refusal | None]:
             exercise, name, files = job
             compiled = compiler.compile(files, {}, fast=True)
             if compiled.program is None:
-                return compiled, []
+                return compiled, [], None
             versions = list(exercise.versions) if exercise else course.versions
             runs = check.run_all(compiled.program, course, versions, False,
                                  {str(compiled.program.parent): ""}, at_a_time=1,
                                  to_first_failure=exercise is None and name == "skeleton")
-            return compiled, runs
+            # What the runs don't show, the step's tests or ThreadSanitizer may.
+            right = all(run.ok for run in runs)
+            return compiled, runs, judge.refusal_beyond_runs(compiled, files, versions) if right else None
 
         with ThreadPoolExecutor(process.cpu_count()) as pool:
             done = list(pool.map(run, jobs))
         self.derive(course, jobs, done)
-        for (exercise, name, _), (compiled, runs) in zip(jobs, done):
-            self.judge(course, exercise, name, compiled, runs)
+        for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
+            self.judge(course, exercise, name, compiled, runs, refusal)
 
     def derive(self, course: exercises.Course, jobs, done) -> None:
         """Keeps the fingerprints of exercises that have changed since theirs were derived; without
@@ -135,14 +140,14 @@ class Examiner:
                       f"{names}; run `scripts/exercises.py --write {number}`")
             return
         for exercise in stale:
-            found = {name: fingerprints.of(runs) for (owner, name, _), (_, runs) in zip(jobs, done)
+            found = {name: fingerprints.of(runs) for (owner, name, _), (_, runs, _) in zip(jobs, done)
                      if owner is exercise}
             self.signatures.keep(course, exercise, found)
         self.signatures.forget_others(course)
         if stale:
             print(f"{number} {course.step.name}: fingerprints derived anew: {names}")
 
-    def judge(self, course, exercise, name, compiled, runs) -> None:
+    def judge(self, course, exercise, name, compiled, runs, refusal) -> None:
         place = f"{course.step.number} {course.step.name}"
         place += f", {exercise.name}: '{name}'" if exercise else f": the {name}"
         if compiled.program is None:
@@ -154,20 +159,22 @@ class Examiner:
             for run in wrong:
                 self.findings.append(f"{place} fails at {run.shape or 'its own size'} "
                                      f"{run.setting.words()}: {run.words()}")
+            if refusal and refusal.reason:
+                self.findings.append(f"{place} is refused ({refusal.reason}): {refusal.words}")
             return
-        if not wrong:
+        if refusal and not refusal.reason:
             self.findings.append(f"{place} passes")
-        if exercise is None:
+        if exercise is None or not wrong:  # no fingerprint: it is told by what has refused it
             return
         self.total += 1
         known = self.signatures.known(course, exercise)
-        names = fingerprints.recognise(runs, known) if wrong else []
+        names = fingerprints.recognise(runs, known)
         if name in names and len(names) <= 2:
             self.named += 1
-        elif wrong and name in known and fingerprints.likeness(fingerprints.of(runs), known[name]) is None:
+        elif name in known and fingerprints.likeness(fingerprints.of(runs), known[name]) is None:
             print(f"{place} cannot be compared: run `scripts/exercises.py --write --all "
                   f"{course.step.number}`")
-        elif wrong:
+        else:
             print(f"{place} is called {names or 'nothing'}")
 
 

@@ -135,10 +135,21 @@ class Judge:
                                  to_first_failure=True):
             if not run.ok:
                 return Refusal(run.fault or "runs", run.words())
-        test = compiler.compile(files, {}, fast=True, what="test")
+        return self.refusal_beyond_runs(compiled, files, versions)
+
+    def refusal_beyond_runs(self, compiled: compiling.Compiled, files: dict[str, str],
+                            versions: list[str]) -> Refusal:
+        """The same for texts whose program is right in all its runs."""
+        test = self._compiler().compile(files, {}, fast=True, what="test")
+        if test.program is None:
+            return Refusal("compile", test.refusal or test.messages.strip().partition("\n")[0])
         for setting in TEST_SETTINGS:
             for failure in step_tests.run(test.program, {}, setting, versions):
                 return Refusal(failure.fault or "tests", step_tests.words_of(failure))
+        lines, _ = device_code.problems(self.course, self.cpu, files, {})
+        lines += device_code.too_much_shared_memory(compiled.program)
+        if lines:
+            return Refusal("device", lines[0])
         if self._detector is None:
             self._detector = races.Detector(self.course, self.cpu, folder=self.folder / "races")
         looked = self._detector.look(files, {}, versions)
