@@ -71,7 +71,7 @@ class VersionCompiler(Compiler):
             command = re.sub(rf"(?<= )(?=\S*{re.escape(self._library)}( |$))", f"{own} ", command, count=1)
             code, text = self.link(command, place, behind, fast)
             if code != 0:
-                os.unlink(linked)
+                Path(linked).unlink(missing_ok=True)  # the linker may have done so
                 self.is_verdict(code, text, UNLINKED)
                 return Compiled(None, "" if self._stopped else messages + text, sources)
             os.chmod(linked, 0o755)
@@ -108,7 +108,7 @@ class VersionCompiler(Compiler):
                 adapted = re.sub(rf"-c '?{original}'?(?= |$)", f"-c {quoted(source)}", adapted)
                 code, text = self.run(adapted, place, behind, {})
                 if code != 0:
-                    os.unlink(new)
+                    Path(new).unlink(missing_ok=True)
                 else:
                     os.replace(new, made)
                 if self._stopped:

@@ -74,7 +74,7 @@ class Judge:
     def __init__(self, course: Course, cpu: Build, folder: Path | None = None):
         self.course, self.cpu = course, cpu
         self.folder = (folder or build_root(cpu.root) / "check") / course.step.name
-        self._detector: races.Detector | None = None  # of refusal(), which nobody stops
+        self._detector = races.Detector(course, cpu, folder=self.folder / "races")  # nobody stops it
 
     def judge(self, files: dict[str, str], named: dict[str, str],
               on_phase: OnPhase = lambda phase, verdict: None) -> Verdict:
@@ -150,8 +150,6 @@ class Judge:
         lines += device_code.too_much_shared_memory(compiled.program)
         if lines:
             return Refusal("device", lines[0])
-        if self._detector is None:
-            self._detector = races.Detector(self.course, self.cpu, folder=self.folder / "races")
         looked = self._detector.look(files, {}, versions)
         return Refusal("race", looked.race.words()) if looked.race else Refusal("")
 
