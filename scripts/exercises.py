@@ -117,9 +117,11 @@ class Examiner:
             runs = check.run_all(compiled.program, course, versions, False,
                                  {str(compiled.program.parent): ""}, at_a_time=1,
                                  to_first_failure=exercise is None and name == "skeleton")
-            # What the runs don't show, the step's tests or ThreadSanitizer may.
-            right = all(run.ok for run in runs)
-            return compiled, runs, judge.refusal_beyond_runs(compiled, files, versions) if right else None
+            if not all(run.ok for run in runs):
+                return compiled, runs, None
+            # What the runs don't show, the step's tests or ThreadSanitizer may. Of the solutions they see
+            # all versions, also those that have no exercise.
+            return compiled, runs, judge.refusal_beyond_runs(compiled, files, versions if exercise else [])
 
         with ThreadPoolExecutor(process.cpu_count()) as pool:
             done = list(pool.map(run, jobs))
