@@ -80,7 +80,7 @@ endfunction()
 
 # A Catch2 program, and its ctest entries. Its first source holds the test cases; a .hip file beside it
 # the kernels that only the test has. Without NumPy the cases tagged [numpy] are left out. ThreadSanitizer
-# sees what the steps share; the steps' kernels are shown to it by scripts/exercises.py, as `course check`
+# sees the tests of races and of devices; the steps' kernels are shown to it by scripts/exercises.py, as `course check`
 # shows it a learner's. AddressSanitizer is spared all but the [numpy] cases of the longest tests, which
 # take it minutes. The target `course_tests` builds what ctest runs of these, and no program.
 function(add_gpu_catch_test name sources folder label)
@@ -91,7 +91,7 @@ function(add_gpu_catch_test name sources folder label)
   if(NOT COURSE_HAVE_REFERENCES)
     set(cases "~[numpy]~[.]")  # Catch2 v2 takes a filter that only excludes as asking for hidden cases
   endif()
-  if(COURSE_SANITIZE STREQUAL thread AND NOT label MATCHES "^(common|stage0)$")
+  if(COURSE_SANITIZE STREQUAL thread AND NOT name MATCHES "^(race|device)_test$")
     return()
   endif()
   if(COURSE_SANITIZE MATCHES address AND name MATCHES "^(train_|attention_)" AND COURSE_HAVE_REFERENCES)
