@@ -80,9 +80,9 @@ endfunction()
 
 # A Catch2 program, and its ctest entries. Its first source holds the test cases; a .hip file beside it
 # the kernels that only the test has. Without NumPy the cases tagged [numpy] are left out. ThreadSanitizer
-# sees the tests of races and of devices; the steps' kernels are shown to it by scripts/exercises.py, as `course check`
-# shows it a learner's. AddressSanitizer is spared all but the [numpy] cases of the longest tests, which
-# take it minutes. The target `course_tests` builds what ctest runs of these, and no program.
+# sees the tests of races and of devices; scripts/exercises.py shows it the steps' kernels, as `course
+# check` shows it a learner's. AddressSanitizer is spared all but the [numpy] cases of the longest tests,
+# which take it minutes. The target `course_tests` builds what ctest runs of these, and no program.
 function(add_gpu_catch_test name sources folder label)
   list(GET sources 0 source)
   add_gpu_executable(${name} "${sources}" "${folder}")
