@@ -13,6 +13,7 @@ empty exercise is not judged: it is compiled as the repository has it.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +103,9 @@ class Judge:
                 if verdict.compiled.program is None or verdict.device:
                     return verdict
                 self._run(verdict, files, named)
+                if _is_endless(verdict):  # under ThreadSanitizer, too
+                    tests.stop()
+                    detector.stop()
                 if not verdict.wrong:
                     self._run_tests(verdict, test.result(), files, named)
                 on_phase("correctness", verdict)
@@ -194,7 +198,12 @@ class Judge:
             return any(other is not exercise and other.shares_versions(exercise) for other in others)
 
         in_one_row = [exercise for exercise in verdict.wrong if shares(exercise, verdict.wrong)]
-        alone = self._wrong_alone(in_one_row, files, named, "program", fails)
+        endless = [run.message for exercise in in_one_row for run in verdict.runs[exercise.versions]
+                   if run.fault in check.ENDLESS]
+        # What does not end names its kernel, and is not begun once more.
+        alone = [exercise for exercise in in_one_row
+                 if any(re.search(rf"\b{exercise.name}\b", message) for message in endless)]
+        alone = alone or self._wrong_alone(in_one_row, files, named, "program", fails)
         return [exercise for exercise in verdict.wrong if exercise in alone or not shares(exercise, alone)]
 
     def _wrong_alone(self, suspects: list[Exercise], files: dict[str, str], named: dict[str, str], what: str,
@@ -252,6 +261,10 @@ class Judge:
                       if self.course.holds(exercise, files[exercise.file], int(line))]
             found += inside or own
         return [exercise for exercise in verdict.written if exercise in found] or verdict.written
+
+
+def _is_endless(verdict: Verdict) -> bool:
+    return any(run.fault in check.ENDLESS for runs in verdict.runs.values() for run in runs)
 
 
 def _versions_of(written: list[Exercise]) -> list[str]:
