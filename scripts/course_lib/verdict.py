@@ -103,13 +103,14 @@ class Judge:
                 if verdict.compiled.program is None or verdict.device:
                     return verdict
                 self._run(verdict, files, named)
-                if _is_endless(verdict):  # under ThreadSanitizer, too
+                endless = _is_endless(verdict)
+                if endless:  # under ThreadSanitizer, too
                     tests.stop()
                     detector.stop()
                 if not verdict.wrong:
                     self._run_tests(verdict, test.result(), files, named)
                 on_phase("correctness", verdict)
-                suspect = self._suspect(verdict)
+                suspect = None if endless else self._suspect(verdict)
                 if suspect:
                     tests.stop()
                     looked.result()  # it has compiled what is run once more
