@@ -36,7 +36,10 @@ constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr size_t kSharedArena = 64 * 1024;
 constexpr unsigned kNoFiber = ~0u;
-constexpr unsigned char kPoison = 0xFF;
+
+// What nobody has written reads as NaN in every type, but not as what fills new buffers: a result
+// that was computed from it is not taken for one that was never written.
+constexpr unsigned char kPoison[] = {0xFF, 0xFF, 0xFF, 0x7F};
 
 char* map_with_guards(size_t bytes) {
   void* memory = mmap(nullptr, bytes + 2 * kPage, PROT_READ | PROT_WRITE,
@@ -53,9 +56,18 @@ char* map_with_guards(size_t bytes) {
 
 void unmap_with_guards(char* memory, size_t bytes) { munmap(memory - kPage, bytes + 2 * kPage); }
 
+void poison(void* memory, size_t bytes) {
+  char* begin = static_cast<char*>(memory);
+  size_t at = 0;
+  for (; at + sizeof(kPoison) <= bytes; at += sizeof(kPoison))
+    std::memcpy(begin + at, kPoison, sizeof(kPoison));
+  std::memcpy(begin + at, kPoison, bytes - at);
+}
+
 bool is_poisoned(const char* begin, size_t bytes) {
-  return static_cast<unsigned char>(*begin) == kPoison &&
-         std::memcmp(begin, begin + 1, bytes - 1) == 0;
+  const size_t first = std::min(bytes, sizeof(kPoison));
+  return std::memcmp(begin, kPoison, first) == 0 &&
+         std::memcmp(begin, begin + first, bytes - first) == 0;
 }
 
 // Is each of these bytes poison? Of many of them, is each of some? Whoever writes an array writes
@@ -64,7 +76,8 @@ bool looks_poisoned(const char* begin, size_t bytes) {
   constexpr size_t kFew = 1024, kSamples = 8, kWord = 8;
   if (bytes <= kFew) return bytes == 0 || is_poisoned(begin, bytes);
   for (size_t i = 0; i < kSamples; ++i)
-    if (!is_poisoned(begin + (bytes - kWord) * i / (kSamples - 1), kWord)) return false;
+    if (!is_poisoned(begin + (bytes - kWord) * i / (kSamples - 1) / kWord * kWord, kWord))
+      return false;
   return true;
 }
 
@@ -165,7 +178,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
     const size_t bytes = (launch.shared_bytes + 15) / 16 * 16;
     const bool at_begin = device().guard == Device::Guard::begin;
     dynamic_shared_ = shared_arena_ + (at_begin ? 0 : kSharedArena - bytes);
-    std::memset(dynamic_shared_, kPoison, bytes);  // nothing has been written yet: reads as NaN
+    poison(dynamic_shared_, bytes);
   } else {
     dynamic_shared_ = shared_arena_ + kSharedArena;  // the guard page
   }
@@ -186,13 +199,13 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   return ok;
 }
 
-// Nothing has been written yet: reads as NaN. A program may have a megabyte of shared variables, of
-// which a kernel uses few; the others still are poison.
+// A program may have a megabyte of shared variables, of which a kernel uses few; the others still are
+// poison.
 void BlockRunner::poison_static_shared() {
   if (thread_locals_ == nullptr) thread_locals_ = thread_local_variables();
   for (const SharedVariable& variable : shared_variables()) {
     char* begin = thread_locals_ + variable.offset;
-    if (!looks_poisoned(begin, variable.bytes)) std::memset(begin, kPoison, variable.bytes);
+    if (!looks_poisoned(begin, variable.bytes)) poison(begin, variable.bytes);
   }
 }
 

@@ -193,7 +193,8 @@ def _check_on_gpu(course: Course, build: Build, compiled: compiling.Compiled, na
         return True
     say(f"on the GPU   right on the CPU backend, wrong with {build.backend}:", "red")
     verdict_words.say_correctness(course, verdict, seconds)
-    verdict_words.say_safety(verdict, {})
+    if any(run.fault for runs in verdict.runs.values() for run in runs):
+        verdict_words.say_safety(verdict, {})  # else the GPU itself has seen nothing
     for exercise in verdict.wrong:
         for line in sanitizer.find(course, compiled, named, list(exercise.versions),
                                    verdict.runs[exercise.versions]):

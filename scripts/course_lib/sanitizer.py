@@ -24,15 +24,14 @@ def find(course: Course, compiled: compiling.Compiled, named: dict[str, str], ve
     tool = find_program("compute-sanitizer", cuda_folders())
     if tool is None:
         return []
-    ended = [run for run in runs if not run.ok and run.fault not in ("timeout", "deadlock")]
+    ended = [run for run in runs if not run.ok and run.fault not in check.ENDLESS]
     if not ended:  # what hangs would hang here, too
         return []
     run = min(ended, key=lambda run: run.elements)
     words: list[str] = []
     for name in ("memcheck", "racecheck"):
-        again = check.run_one(compiled.program, course, versions, run.shape, run.wave, run.order,
-                              compiled.places(named), under=(tool, "--tool", name),
-                              seconds=TIMEOUT)
+        again = check.run_one(compiled.program, course, versions, run.shape, run.setting,
+                              compiled.places(named), under=(tool, "--tool", name), seconds=TIMEOUT)
         words += parse(again.output)
         if words:
             break

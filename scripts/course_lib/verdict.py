@@ -13,6 +13,7 @@ empty exercise is not judged: it is compiled as the repository has it.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +102,15 @@ class Judge:
                 on_phase("build", verdict)
                 if verdict.compiled.program is None or verdict.device:
                     return verdict
-                self._run(verdict, named)
+                self._run(verdict, files, named)
+                endless = _is_endless(verdict)
+                if endless:  # under ThreadSanitizer, too
+                    tests.stop()
+                    detector.stop()
                 if not verdict.wrong:
                     self._run_tests(verdict, test.result(), files, named)
                 on_phase("correctness", verdict)
-                suspect = self._suspect(verdict)
+                suspect = None if endless else self._suspect(verdict)
                 if suspect:
                     tests.stop()
                     looked.result()  # it has compiled what is run once more
@@ -165,13 +170,14 @@ class Judge:
 
     # ---- The program's runs --------------------------------------------------------------------------
 
-    def _run(self, verdict: Verdict, named: dict[str, str]) -> None:
+    def _run(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> None:
         """Each set of versions by itself, as the fingerprints of the known mistakes were made."""
         program, places = verdict.compiled.program, verdict.compiled.places(named)
         for versions in dict.fromkeys(exercise.versions for exercise in verdict.written):
             verdict.runs[versions] = check.run_all(program, self.course, list(versions), False, places)
         verdict.wrong = [exercise for exercise in verdict.written
                          if not all(run.ok for run in verdict.runs[exercise.versions])]
+        verdict.wrong = self._told_apart(verdict, files, named)
         for exercise in verdict.wrong:
             def again(shape: str, setting: check.Setting, versions=exercise.versions) -> check.Run:
                 return check.run_one(program, self.course, list(versions), shape, setting, places)
@@ -180,13 +186,48 @@ class Judge:
             if not any(run.fault in check.ENDLESS for run in runs):
                 verdict.only[exercise.name] = check.what_alone_fails(runs, again)
 
+    def _told_apart(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> list[Exercise]:
+        """The wrong exercises, without those that share a row only with one that is wrong by itself."""
+        def fails(exercise: Exercise, compiled: compiling.Compiled) -> bool:
+            return any(not check.run_one(compiled.program, self.course, list(exercise.versions), run.shape,
+                                         run.setting, compiled.places(named)).ok
+                       for run in verdict.runs[exercise.versions] if not run.ok)
+
+        def shares(exercise: Exercise, others: list[Exercise]) -> bool:
+            return any(other is not exercise and other.shares_versions(exercise) for other in others)
+
+        in_one_row = [exercise for exercise in verdict.wrong if shares(exercise, verdict.wrong)]
+        endless = [run.message for exercise in in_one_row for run in verdict.runs[exercise.versions]
+                   if run.fault in check.ENDLESS]
+        # What does not end names its kernel, and is not begun once more.
+        alone = [exercise for exercise in in_one_row
+                 if any(re.search(rf"\b{exercise.name}\b", message) for message in endless)]
+        alone = alone or self._wrong_alone(in_one_row, files, named, "program", fails)
+        return [exercise for exercise in verdict.wrong if exercise in alone or not shares(exercise, alone)]
+
+    def _wrong_alone(self, suspects: list[Exercise], files: dict[str, str], named: dict[str, str], what: str,
+                     fails: Callable[[Exercise, compiling.Compiled], bool]) -> list[Exercise]:
+        """The exercises that fail where all others are the repository's own."""
+        compiler = self._compiler()
+        found = []
+        for exercise in suspects:
+            compiled = compiler.compile(self.course.filled(files, [exercise]), named, fast=True, what=what)
+            if compiled.program is None or fails(exercise, compiled):
+                found.append(exercise)
+        return found
+
     # ---- The step's tests ----------------------------------------------------------------------------
 
     def _run_tests(self, verdict: Verdict, compiled: compiling.Compiled, files: dict[str, str],
                    named: dict[str, str]) -> None:
         verdict.failures = self._failures(compiled, verdict.written, named)
-        if verdict.failures:
-            verdict.wrong = self._culprits(verdict.written, files, named)
+        if not verdict.failures:
+            return
+        verdict.wrong = verdict.written
+        if len(verdict.written) > 1:
+            verdict.wrong = self._wrong_alone(
+                verdict.written, files, named, "test",
+                lambda exercise, alone: bool(self._failures(alone, [exercise], named))) or verdict.written
 
     def _failures(self, compiled: compiling.Compiled, written: list[Exercise],
                   named: dict[str, str]) -> list[step_tests.Failure]:
@@ -196,20 +237,6 @@ class Judge:
             if failures:
                 return failures
         return []
-
-    def _culprits(self, written: list[Exercise], files: dict[str, str], named: dict[str, str],
-                  ) -> list[Exercise]:
-        """The exercises that fail the tests where all others are the repository's own; all, where none
-        does so alone."""
-        if len(written) == 1:
-            return written
-        found = []
-        compiler = self._compiler()
-        for exercise in written:
-            compiled = compiler.compile(self.course.filled(files, [exercise]), named, fast=True, what="test")
-            if compiled.program is None or self._failures(compiled, [exercise], named):
-                found.append(exercise)
-        return found or written
 
     # ---- Races ---------------------------------------------------------------------------------------
 
@@ -233,6 +260,10 @@ class Judge:
                       if self.course.holds(exercise, files[exercise.file], int(line))]
             found += inside or own
         return [exercise for exercise in verdict.written if exercise in found] or verdict.written
+
+
+def _is_endless(verdict: Verdict) -> bool:
+    return any(run.fault in check.ENDLESS for runs in verdict.runs.values() for run in runs)
 
 
 def _versions_of(written: list[Exercise]) -> list[str]:

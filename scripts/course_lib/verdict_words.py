@@ -32,16 +32,16 @@ def say_build(verdict: Verdict, seconds: float) -> None:
 
 def say_correctness(course: Course, verdict: Verdict, seconds: float) -> None:
     shapes = len(course.shapes) or 1
-    if verdict.ok:
+    failed = sum(not run.ok for runs in verdict.runs.values() for run in runs)
+    if not failed and not verdict.failures:
         say(f"correctness  ok   {count(shapes, 'shape')} and the step's own tests, waves of 32 and 64, "
             f"{count(len(check.SETTINGS), 'order')} of threads and blocks   ({seconds:.1f} s)", "green")
     else:
-        failed = sum(not run.ok for runs in verdict.runs.values() for run in runs)
         total = sum(map(len, verdict.runs.values()))
         what = (f"{failed} of {count(total, 'run')}" if failed else
                 f"all {count(total, 'run')} are right, {len(verdict.failures)} of the step's tests fail")
         say(f"correctness  FAILED   {what}   ({seconds:.1f} s)", "red")
-    say_states(verdict)
+        say_states(verdict)
     for exercise in verdict.wrong:
         _say_wrong(course, verdict, exercise)
     for failure in verdict.failures[:MOST_TESTS]:
@@ -92,6 +92,7 @@ def say_safety(verdict: Verdict, looks_like: dict[str, list[str]]) -> None:
     bad = {o.status for run in runs for o in run.outcomes} & {"nan", "unwritten"}
     tested = next((failure for failure in verdict.failures if failure.fault), None)
     race = verdict.race
+    failed = bool(verdict.failures) or not all(run.ok for run in runs)  # then the states were said before
     if faults or bad or race or tested:
         why = [*(check.FAULT_WORDS[fault] for fault in faults),
                *({"nan": "a result is NaN", "unwritten": "elements are never written"}[b] for b in sorted(bad)),
@@ -102,6 +103,8 @@ def say_safety(verdict: Verdict, looks_like: dict[str, list[str]]) -> None:
         race_words = ("ThreadSanitizer found no race" if looked and looked.looked else
                       f"nobody looked for races: {looked.why}" if looked else "nobody looked for races yet")
         say(f"safety       ok   no access outside a buffer, no barrier missed; {race_words}", "green")
+    if not failed:
+        say_states(verdict)
     for fault, run in faults.items():
         say(f"  {check.FAULT_WORDS[fault]}   ({' '.join(['--size', run.shape or 'default', run.setting.words()])})")
         say(textwrap.indent(run.message, "    "))
