@@ -73,6 +73,23 @@ TEST_CASE("the step is the best one, give or take a factor") {
   REQUIRE(kStep / std::cbrt(3 * kDoubleRoundoff) < 2);
 }
 
+// A quotient of a polynomial of degree two is off by nothing but the rounding of the loss, thrice
+// in each of two losses: 3 u L / h. That is below 4 u / kStep of the slope, if the step grows with
+// the value and does not vanish with it.
+TEST_CASE("the step grows with the value, and is no smaller around 0") {
+  const auto loss = [](const std::vector<std::vector<double>>& v) {
+    return 1 + v[0][0] + v[0][0] * v[0][0];
+  };
+  for (const double value : {0.0, 1e-3, 0.7, -12345.678, 1e4 + 1.0 / 3}) {
+    std::vector<std::vector<double>> values = {{value}};
+    const double slope = 1 + 2 * value;
+    const Slopes quotients = difference_quotients(loss, values, 0, 0, loss(values));
+    CAPTURE(value, quotients.central, slope);
+    REQUIRE(values[0][0] == value);
+    REQUIRE(std::fabs(quotients.central - slope) <= std::fabs(slope) * 4 * kDoubleRoundoff / kStep);
+  }
+}
+
 TEST_CASE("relative errors: of equal numbers, of NaN, below the floor") {
   REQUIRE(relative_error(0, 0, 0) == 0);
   REQUIRE(relative_error(2, 1, 0.1) == 0.5);

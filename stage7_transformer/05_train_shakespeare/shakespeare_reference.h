@@ -131,6 +131,8 @@ class Reference {
     return loss;
   }
 
+  const std::vector<Numbers>& parameters() const { return p_; }
+
   // The forward pass alone. A batch has pieces of sizes.context characters, as many as it likes.
   double loss_of(const Batch& batch) {
     const std::size_t C = sizes_.width, rows = batch.tokens.size();

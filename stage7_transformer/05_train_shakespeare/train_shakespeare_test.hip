@@ -19,6 +19,7 @@
 #include "common/npy.h"
 #include "common/testing.h"
 #include "common/tests/child.h"
+#include "common/tests/moved.h"
 
 using namespace train_shakespeare;
 
@@ -126,6 +127,30 @@ TEST_CASE("every version trains every model as the reference does") {
       CAPTURE(version.name, sizes.layers, sizes.heads, sizes.width, sizes.context, sizes.batch);
       training.restart();
       REQUIRE_OK(compare_losses(first_losses(training, version.launch, kCheckedSteps), want));
+    }
+  }
+}
+
+// AdamW hardly cares how large a gradient is: a wrong factor shows where the rule does not divide
+// by it. The second step has momentum.
+TEST_CASE("every parameter goes as far as the reference's") {
+  for (const optimizers::Kind kind : {optimizers::Kind::Sgd, optimizers::Kind::Momentum}) {
+    Settings settings = settings_of({2, 2, 8, 5, 2}, 10);
+    settings.optimizer = kind, settings.learning_rate = 0.1f;
+    Training training(settings, corpus());
+    const std::vector<Schedule> list = schedules(settings);
+    const auto start = parameters_of(training);
+    shakespeare::Reference reference(settings.sizes, start);
+    for (size_t step = 0; step < 2; ++step)
+      reference.step(batch_of(settings, corpus().train, step), kind, list[step].hyper, step + 1,
+                     true);
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, optimizers::name(kind));
+      training.restart();
+      train(training, version.launch, 2);
+      REQUIRE_OK(tests::compare_moved(parameters_of(training), start, [&](size_t k, size_t i) {
+        return reference.parameters()[k][i];
+      }));
     }
   }
 }
