@@ -478,7 +478,7 @@ class Sequential {
   optimizers::Tensor arena_;
 
   Mode mode_{};
-  std::vector<bool> fused_;      // layer i does the work of layer i + 1
+  std::vector<char> fused_;      // whether layer i does the work of layer i + 1
   std::vector<size_t> back_to_;  // layer i's backward() does that of the layers from here on
   DeviceBuffer<float> step_memory_;
   std::vector<float*> outputs_;  // of the layers
