@@ -308,6 +308,46 @@ TEST_CASE("rows are what NumPy makes of the same sales", "[numpy]") {
       }));
 }
 
+// Years of which two have no leap day that every fourth year has; 1 January 1896 was a Wednesday.
+TEST_CASE("a day's place in its year and in its week are the calendar's") {
+  std::vector<Sale> sold;
+  std::vector<double> places;  // of the days in their years
+  std::vector<float> weekend;
+  std::int32_t day = sales::days_from_date(1896, 1, 1);
+  for (int year = 1896, weekday = 2; year <= 2100; ++year) {
+    const int days = sales::is_leap(year) ? 366 : 365;
+    const bool wanted = year % 100 == 0 || year == 1896 || year == 2023 || year == 2024;
+    for (int of_year = 0; of_year < days; ++of_year, ++day, weekday = (weekday + 1) % 7) {
+      if (!wanted) continue;
+      sold.push_back({day, 1, 1, 1, 0});
+      places.push_back(static_cast<double>(of_year) / days);
+      weekend.push_back(weekday >= 5 ? 1.0f : 0.0f);
+    }
+  }
+  const Normalization normalization{};
+  const DeviceBuffer<Sale> d_sales(sold);
+  DeviceBuffer<float4> rows(sold.size() * kParts);
+  rows.poison();
+  const Permutation order(sold.size(), 9, 1);
+  LAUNCH(write_rows, full_grid(sold.size()), kBlock, 0, rows.data(), d_sales.data(), order,
+         normalization, sold.size());
+  const std::vector<float4> parts = rows.to_host();
+  const float* got = reinterpret_cast<const float*>(parts.data());
+  for (size_t i = 0; i < sold.size(); ++i, got += 4 * kParts) {
+    const double angle = 2 * std::acos(-1.0) * places[order(i)];
+    const double want[] = {std::sin(angle), std::cos(angle), std::sin(2 * angle),
+                           std::cos(2 * angle)};
+    CAPTURE(sold[order(i)].day);
+    REQUIRE_OK(compare(
+        std::size(want), [&](size_t k) { return got[kYearSine + k]; },
+        [&](size_t k) { return want[k]; },
+        [&](size_t k) {
+          return row_bound(want[k], kYearSine + static_cast<unsigned>(k), normalization);
+        }));
+    REQUIRE(got[kWeekend] == weekend[order(i)]);
+  }
+}
+
 TEST_CASE("the data set normalises, splits and encodes", "[harness]") {
   const Sales sales = make_sales(1003);
   const DataSet data(sales, 7);
@@ -489,6 +529,29 @@ TEST_CASE("what the checks above must catch", "[harness]") {
   std::vector<float> changed = start;
   changed[17] += 1e-3f;
   REQUIRE_FALSE(accepted(changed, t.batches, settings));
+}
+
+TEST_CASE("every parameter has one slot, and the slots behind the last parameter have none") {
+  const Sequential model = make_model();
+  const Places places = places_of(model);
+  std::set<size_t> taken;
+  for (unsigned slot = 0; slot < kSlots; ++slot) {
+    CAPTURE(slot);
+    const size_t at = place(places, slot);
+    if (slot > kOutBias) {
+      REQUIRE(at == kNowhere);
+    } else {
+      REQUIRE(at < model.arena().n);
+      REQUIRE(taken.insert(at).second);
+    }
+  }
+  size_t parameters = 0;
+  for (const auto& tensor : model.tensors()) {
+    const auto first = static_cast<size_t>(tensor.w - model.arena().w);
+    for (size_t i = 0; i < tensor.n; ++i) REQUIRE(taken.count(first + i) == 1);
+    parameters += tensor.n;
+  }
+  REQUIRE(taken.size() == parameters);
 }
 
 TEST_CASE("an epoch takes every row once, and each epoch in another order") {

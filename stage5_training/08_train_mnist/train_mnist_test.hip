@@ -109,6 +109,26 @@ TEST_CASE("every version trains every shape as the reference does") {
   }
 }
 
+// Exponentials of these logits overflow, or are all 0, unless the largest logit is taken away.
+TEST_CASE("logits of any size make finite losses and gradients") {
+  const mnist::Digits digits = mnist::draw(40, 10);
+  const DeviceDigits images(digits);
+  Settings settings;
+  settings.hidden = 5, settings.batch = 20;
+  std::vector<float> biases;  // of the classes
+  for (size_t c = 0; c < kClasses; ++c) biases.push_back(c % 2 == 0 ? 1e4f : -1e4f);
+  Training training(settings, images.samples());
+  for (const auto& version : testing::chosen(kVersions)) {
+    CAPTURE(version.name);
+    if (!version.launch.obstacle(training).empty()) continue;
+    training.restart();
+    HIP_CHECK(hipMemcpy(training.model.tensors()[3].w, biases.data(), kClasses * sizeof(float),
+                        hipMemcpyHostToDevice));
+    const auto want = losses_cpu(settings, digits, parameters_of(training), 4);
+    REQUIRE_OK(compare_losses(losses_of(training, version.launch, 4), with_bounds(want)));
+  }
+}
+
 TEST_CASE("the versions agree on the parameters, by every optimizer") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {

@@ -1445,21 +1445,22 @@ inline constexpr int kSumColumns = 32, kSumGroups = 16;
 // grad[i] = sum over slices of sums[slice, i] + beta grad[i]    weights, then biases.
 // Fixes : a block of grad_w_implicit_gemm can't know when the others have left their sums.
 // Idea  : a fixed order, so that every run gives the same bits.
-// Thread: (x, y) adds slices y, y + kSumGroups, ... of one column; y = 0 adds up the groups' sums.
+// Thread: (x, y) adds slices y, y + kGroups, ... of one column; y = 0 adds up the groups' sums.
 // Costs : 4 bytes per slice and column, which the caches still hold; 1 barrier.
-static __global__ void __launch_bounds__(kSumColumns* kSumGroups)
+template <int kGroups>
+static __global__ void __launch_bounds__(kSumColumns* kGroups)
     grad_w_add_slices(float* grad_w, float* grad_bias, const float* sums, size_t stride, int slices,
                       size_t weights, size_t columns, float beta) {
-  __shared__ float groups[kSumGroups][kSumColumns];
+  __shared__ float groups[kGroups][kSumColumns];
   const size_t i = size_t{blockIdx.x} * kSumColumns + threadIdx.x;
   float sum = 0;
   if (i < columns)
-    for (int slice = static_cast<int>(threadIdx.y); slice < slices; slice += kSumGroups)
+    for (int slice = static_cast<int>(threadIdx.y); slice < slices; slice += kGroups)
       sum += sums[size_t(slice) * stride + i];
   groups[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();  // every group's sum is in shared memory
   if (threadIdx.y > 0 || i >= columns) return;
-  for (int group = 1; group < kSumGroups; ++group) sum += groups[group][threadIdx.x];
+  for (int group = 1; group < kGroups; ++group) sum += groups[group][threadIdx.x];
   float* const to = i < weights ? grad_w + i : grad_bias + (i - weights);
   *to = combine(sum, beta, to);
 }
@@ -1522,13 +1523,13 @@ inline const FilterCandidate& choose_filters(size_t filters, size_t elements) {
 inline constexpr size_t kLeastTiles = 4;  // of a slice: fewer do not pay for its sums' way
 
 // Into how many slices the pixels are cut: so many that all multiprocessors have blocks to run.
-inline size_t count_slices(const Problem& p) {
+inline size_t count_slices(const Problem& p, unsigned multiprocessors = gpu::multiprocessors()) {
   const Extent out = output_of(p);
   const size_t elements = window_of(p), pixels = p.N * out.height * out.width;
   if (p.K == 0 || elements == 0) return 1;
   const FilterCandidate& c = choose_filters(p.K, elements);
   const size_t tiles = gpu::ceil_div(p.K, c.filters) * gpu::ceil_div(elements, c.elements);
-  const size_t wanted = size_t{gpu::multiprocessors()} * static_cast<size_t>(c.resident) / tiles;
+  const size_t wanted = size_t{multiprocessors} * static_cast<size_t>(c.resident) / tiles;
   const size_t most = pixels / (kLeastTiles * static_cast<size_t>(c.pixels));
   return std::clamp(std::min(wanted, most), size_t{1}, size_t{65535});
 }
@@ -1575,7 +1576,7 @@ inline void launch_grad_w(const Gradients& to, const float* grad_y, const float*
     p.share = static_cast<int>(gpu::ceil_div(tiles, slices)) * candidate.pixels;
     candidate.launch(p, slices, stream);
     const size_t columns = weights + (p.with_bias ? problem.K : 0);
-    LAUNCH_ON(stream, grad_w_add_slices, grid_of(columns, kSumColumns),
+    LAUNCH_ON(stream, grad_w_add_slices<kSumGroups>, grid_of(columns, kSumColumns),
               dim3(kSumColumns, kSumGroups), 0, to.w, to.bias, workspace.slices.data(), stride,
               static_cast<int>(slices), weights, columns, beta);
     beta = 1;

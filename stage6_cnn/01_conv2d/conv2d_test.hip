@@ -454,6 +454,24 @@ TEST_CASE("NaN of a filter, a bias or an output's gradient stays with its filter
   }
 }
 
+// Behind the last channel and tap a tile has zeros of both operands: 0 times infinity is NaN.
+TEST_CASE("an infinite weight makes its filter's outputs infinite, not NaN") {
+  const Problem p{2, 3, 6, 7, 5, 3, 3};  // without padding, whose zeros meet the weight
+  Inputs in(p);
+  for (float& element : in.x) element = 1 + std::fabs(element);
+  in.w[2 * window_of(p)] = std::numeric_limits<float>::infinity();  // filter 2, its first
+  for (const auto& version : testing::chosen(kVersions<Linear>)) {
+    CAPTURE(version.name);
+    if (version.launch.transforms(p)) continue;  // which take differences of infinite numbers
+    const std::vector<float> y = Device(in).run(version.launch.run);
+    for (size_t i = 0; i < y.size(); ++i) {
+      CAPTURE(i, y[i]);
+      REQUIRE(!std::isnan(y[i]));
+      REQUIRE(std::isinf(y[i]) == (i / (y.size() / p.N / p.K) % p.K == 2));
+    }
+  }
+}
+
 TEST_CASE("a launch of few images after the other is the same as one of all") {
   const Problem p{7, 3, 5, 6, 4, 3, 3, 1, 1, 1, 1};
   const Inputs in(p, random_integers);
@@ -527,23 +545,52 @@ TEST_CASE("a gradient that nobody wants is left alone") {
   }
 }
 
-TEST_CASE("many pixels are cut into slices, few are not, and there is memory for them",
-          "[harness]") {
-  const Problem small{1, 3, 4, 4, 5, 3, 3, 1, 1, 1, 1};
-  REQUIRE(count_slices(small) == 1);
-  REQUIRE(count_slices({5, 0, 4, 4, 5, 3, 3, 1, 1, 1, 1}) == 1);
-  REQUIRE(count_slices({5, 3, 4, 4, 0, 3, 3, 1, 1, 1, 1}) == 1);
+// A multiprocessor of the CPU backend is a thread of the host: a single one would cut nothing.
+TEST_CASE("many pixels are cut into slices, few are not, and there is memory for them") {
+  constexpr unsigned kMultiprocessors = 100;
+  const auto slices_of = [](const Problem& p) { return count_slices(p, kMultiprocessors); };
+  REQUIRE(slices_of({1, 3, 4, 4, 5, 3, 3, 1, 1, 1, 1}) == 1);
+  REQUIRE(slices_of({5, 0, 4, 4, 5, 3, 3, 1, 1, 1, 1}) == 1);
+  REQUIRE(slices_of({5, 3, 4, 4, 0, 3, 3, 1, 1, 1, 1}) == 1);
   const Problem p{64, 8, 14, 14, 16, 3, 3, 1, 1, 1, 1};
-  REQUIRE(count_slices(p) > 1);
+  REQUIRE(slices_of(p) > 1);
   size_t before = 1;
   for (size_t images = 1; images <= 64; ++images) {
     Problem fewer = p;
     fewer.N = images;
-    REQUIRE(count_slices(fewer) >= before);  // a workspace for 64 images has room for fewer
-    before = count_slices(fewer);
+    REQUIRE(slices_of(fewer) >= before);  // a workspace for 64 images has room for fewer
+    before = slices_of(fewer);
   }
   const size_t filters = size_t{1} << 12;  // tiles enough for any device
   REQUIRE(count_slices({64, filters, 14, 14, filters, 3, 3, 1, 1, 1, 1}) == 1);
+}
+
+// In as many groups as a block has on a GPU, and on the CPU backend.
+TEST_CASE("the sums of all slices are added, however many slices and groups there are") {
+  constexpr size_t kWeights = 41, kBiases = 6, kColumns = kWeights + kBiases, kStride = 50;
+  const std::vector<float> w = random_integers(kWeights, 0), bias = random_integers(kBiases, 1);
+  const auto require_sums = [&](auto groups, size_t slices, float beta) {
+    constexpr int kGroups = decltype(groups)::value;
+    CAPTURE(kGroups, slices, beta);
+    const std::vector<float> sums = random_integers(slices * kStride, 2);
+    Guarded<float> d_w(w, 0), d_bias(bias, 0), d_sums(sums, 0);
+    LAUNCH(grad_w_add_slices<kGroups>, grid_of(kColumns, kSumColumns), dim3(kSumColumns, kGroups),
+           0, d_w.data(), d_bias.data(), d_sums.data(), kStride, static_cast<int>(slices), kWeights,
+           kColumns, beta);
+    std::vector<float> got = d_w.to_host(), want;
+    for (const float element : d_bias.to_host()) got.push_back(element);
+    for (size_t i = 0; i < kColumns; ++i) {
+      want.push_back(beta * (i < kWeights ? w[i] : bias[i - kWeights]));
+      for (size_t slice = 0; slice < slices; ++slice) want[i] += sums[slice * kStride + i];
+    }
+    REQUIRE(got == want);
+    REQUIRE((d_w.intact() && d_bias.intact() && d_sums.intact()));
+  };
+  for (const size_t slices : {1, 3, 16, 37})
+    for (const float beta : {0.0f, 1.0f}) {
+      require_sums(std::integral_constant<int, 1>{}, slices, beta);
+      require_sums(std::integral_constant<int, 16>{}, slices, beta);
+    }
 }
 
 TEST_CASE("slices need no more memory than the workspace has") {
