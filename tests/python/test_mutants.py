@@ -116,8 +116,9 @@ def test_a_launcher_gets_a_smaller_grid_and_forgets_to_clear():
     assert changes(LAUNCHER, "wrong grid") == []  # nobody knows what the kernel does
 
 
-def test_a_kernel_that_goes_round_is_right_with_any_grid():
-    text = kernel("for (; i < n; i += gridDim.x) f(i);", head="static __global__ void fill(float* c)")
+@pytest.mark.parametrize("step", ["gridDim.x", "Team::rows_in_grid()"])
+def test_a_kernel_that_goes_round_is_right_with_any_grid(step):
+    text = kernel(f"for (; i < n; i += {step}) f(i);", head="static __global__ void fill(float* c)")
     held = LAUNCHER.replace("LAUNCH_ON(stream", "const auto blocks = gpu::ceil_div(n, 256);\n  LAUNCH_ON(stream")
     held = held.replace("gpu::ceil_div(n, 256), 256, 0", "grid_size(blocks), 256, 0")
     for launcher in (LAUNCHER, held):
