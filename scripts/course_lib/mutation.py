@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable, Iterator
@@ -509,6 +509,8 @@ def _narrow(body: Body) -> Iterator[Edit]:
     def may_be_large(words: str) -> bool:
         return " * " in words and not re.search(r"\b(blockIdx|gridDim|k[A-Z]\w*|sizeof)\b", words)
 
+    # What a loop counts in an int is small, and the size_t behind it makes the product one anyway.
+    counters = {body[first + 2] for first, *_ in body.loops if body[first + 1] == "int"}
     for i, token in enumerate(body.tokens):
         if token.text == "size_t":
             first = i - 2 if body[i - 1] == "::" else i
@@ -518,7 +520,8 @@ def _narrow(body: Body) -> Iterator[Edit]:
             elif body[i + 2] == "=" and may_be_large(body.words(i + 3, body.right_end(i + 2))):
                 yield body.edit(first, i, "int")
             elif body[i + 1] == ">" and body[i - 1] == "<" and body[i - 2] == "static_cast":
-                if body[body.close[i + 2] + 1] == "*":
+                counter = body.words(i + 3, body.close[i + 2] - 1) in counters
+                if body[body.close[i + 2] + 1] == "*" and not counter:
                     yield body.edit(first, i, "int")
 
 
@@ -570,15 +573,30 @@ def _grids(body: Body) -> Iterator[tuple[int, int, bool | None]]:
         if len(arguments) > place:
             kernel = re.search(r"\w+", body.words(*arguments[place - 1]))
             of_kernel = [f for f in body.source.functions if kernel and f.name == kernel[0]]
-            goes_round = any("gridDim" in body.code[f.start:f.end] for f in of_kernel)
+            goes_round = any(re.search(r"\bgridDim\b|_in_grid\b", body.code[f.start:f.end])
+                             for f in of_kernel)
             yield *arguments[place], goes_round if of_kernel else None
+
+
+def _any_grid(body: Body) -> Iterator[tuple[int, int]]:
+    """Where the grids of kernels that go round are computed: in the launch, and in variables that hold
+    nothing but such a grid."""
+    used = Counter(token.text for token in body.tokens)
+    for first, last, goes_round in _grids(body):
+        if not goes_round:
+            continue
+        yield body.edit(first, last, "")[:2]
+        names = {body[i] for i in range(first, last + 1) if used[body[i]] == 2}
+        for i, token in enumerate(body.tokens):
+            if token.text in names and body[i + 1] == "=" and body.declares(i):
+                yield body.edit(i + 2, body.right_end(i + 1), "")[:2]
 
 
 @operator("wrong grid", LAUNCHER)
 def _grid(body: Body) -> Iterator[Edit]:
     for first, last, goes_round in _grids(body):
-        if goes_round is False:
-            grid = body.words(first, last)
+        grid = body.words(first, last)
+        if goes_round is False and grid != "1":
             for change in ("grid.x = 1;", "--grid.x;"):  # threads of one too many have nothing to do
                 yield body.edit(first, last, f"[&] {{ dim3 grid({grid}); {change} return grid; }}()")
 
@@ -600,12 +618,15 @@ def _extreme(body: Body) -> Iterator[Edit]:
 
 # Calls that mean the same whichever argument comes first.
 SYMMETRIC = r"f?(min|max)f?|\w*multiply_add\w*|atomic\w+|apply|thread_sum|for|if|while|switch|add|merge|swap"
+FMA = r"__fmaf?_r[dnuz]|fmaf?"
 
 
 @operator("arguments swapped", "")
 def _arguments(body: Body) -> Iterator[Edit]:
     for _, bracket in body.calls(rf"(?!({SYMMETRIC})$|LAUNCH)\w+"):
         arguments = body.arguments(bracket)
+        if re.fullmatch(FMA, body[bracket - 1]):
+            del arguments[0]  # the factors of a product: only the term can be in the wrong place
         for one, other in zip(arguments, arguments[1:]):
             left, right = body.words(*one), body.words(*other)
             if left != right and all(re.match(r"\w", text) and "{" not in text for text in (left, right)):
@@ -640,7 +661,7 @@ def mutants_of(text: str, file: str, any_host_code: bool) -> list[Mutant]:
         elif function.kind == LAUNCHER and not (launches or any_host_code):
             continue
         body = Body(source, function, spans)
-        any_grid = [body.edit(first, last, "")[:2] for first, last, goes_round in _grids(body) if goes_round]
+        any_grid = list(_any_grid(body))
         for name, (edits, kind) in OPERATORS.items():
             if kind not in kinds:
                 continue

@@ -73,6 +73,7 @@ def changes(text: str, operator: str, any_host_code: bool = False) -> list[str]:
     ("int for size_t", "x[static_cast<size_t>(token) * C + c] = 0;",
      ["x[static_cast<int>(token) * C + c] = 0;"]),
     ("int for size_t", "const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;", []),
+    ("int for size_t", "for (int k = 0; k < 4; ++k) x[static_cast<size_t>(k) * C] = 0;", []),
     ("shared array one too small", "__shared__ float tile[16][kTile + 1];",
      ["__shared__ float tile[(16) - 1][kTile + 1];"]),
     ("shared array one too small", "__shared__ float of_wave[kMaxWaves];", []),
@@ -85,6 +86,7 @@ def changes(text: str, operator: str, any_host_code: bool = False) -> list[str]:
     ("minimum for maximum", "m = fmaxf(m, x);", ["m = fminf(m, x);"]),
     ("arguments swapped", "x = index_of(row, col);", ["x = index_of(col, row);"]),
     ("arguments swapped", "x = fmaxf(a, b);", []),
+    ("arguments swapped", "x = fmaf(a, b, c);", ["x = fmaf(a, c, b);"]),
     ("leap dropped", "if (bad) continue;", ["if (bad) ;"]),
 ])
 def test_an_operator_changes_this_and_nothing_else(operator, line, expected):
@@ -114,10 +116,21 @@ def test_a_launcher_gets_a_smaller_grid_and_forgets_to_clear():
     assert changes(LAUNCHER, "wrong grid") == []  # nobody knows what the kernel does
 
 
-def test_a_kernel_that_goes_round_is_right_with_any_grid():
-    text = kernel("for (; i < n; i += gridDim.x) f(i);", head="static __global__ void fill(float* c)")
-    assert changes(text + LAUNCHER, "wrong grid") == []
-    assert not any("ceil_div(256, n)" in change for change in changes(text + LAUNCHER, "arguments swapped"))
+@pytest.mark.parametrize("step", ["gridDim.x", "Team::rows_in_grid()"])
+def test_a_kernel_that_goes_round_is_right_with_any_grid(step):
+    text = kernel(f"for (; i < n; i += {step}) f(i);", head="static __global__ void fill(float* c)")
+    held = LAUNCHER.replace("LAUNCH_ON(stream", "const auto blocks = gpu::ceil_div(n, 256);\n  LAUNCH_ON(stream")
+    held = held.replace("gpu::ceil_div(n, 256), 256, 0", "grid_size(blocks), 256, 0")
+    for launcher in (LAUNCHER, held):
+        assert changes(text + launcher, "wrong grid") == []
+        assert not any("ceil_div(256" in change for change in changes(text + launcher, "arguments swapped"))
+    once = kernel("c[blockIdx.x] = 1;", head="static __global__ void fill(float* c)")
+    assert any("ceil_div(256" in change for change in changes(once + held, "arguments swapped"))
+
+
+def test_a_grid_of_one_block_is_no_mistake():
+    text = kernel("c[threadIdx.x] = 1;", head="static __global__ void fill(float* c)")
+    assert changes(text + LAUNCHER.replace("gpu::ceil_div(n, 256), 256", "1, 256"), "wrong grid") == []
 
 
 def test_only_kernels_launchers_and_exercises_are_changed():
