@@ -199,8 +199,8 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   return ok;
 }
 
-// A program may have a megabyte of shared variables, of which a kernel uses few; the others still are
-// poison.
+// A program may have a megabyte of shared variables, of which a kernel uses few; the others still
+// are poison.
 void BlockRunner::poison_static_shared() {
   if (thread_locals_ == nullptr) thread_locals_ = thread_local_variables();
   for (const SharedVariable& variable : shared_variables()) {

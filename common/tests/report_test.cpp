@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const ProgramInfo kProgram = {
-    "2.3", "gemm", "C = A*B", {}, {{"naive", "one each"}, {"tiled", "t"}}};
+    "2.3", "gemm", "C = A*B", {{"n", 4096, 256, 17}}, {{"naive", "one each"}, {"tiled", "t"}}};
 const DeviceInfo kGpu = {"NVIDIA H200", "cuda", "13.0", 32, 132};
 const Limits kLimits = {4.2e12, 4.4e12, 60.3e12};
 
@@ -319,7 +319,7 @@ TEST_CASE("report: the JSON, letter by letter") {
       "\"date\": \"DATE\", \"commit\": \"" +
           build_commit() +
           "\", \"headline\": \"n=4096\", \"quick\": false, "
-          "\"seed\": 1, "
+          "\"dimensions\": [ \"n\" ], \"seed\": 1, "
           "\"device\": { \"name\": \"NVIDIA H200\", \"backend\": \"cuda\", \"toolkit\": \"13.0\", "
           "\"wave_size\": 32, \"multiprocessors\": 132 }, "
           "\"limits\": { \"copy_bytes_per_s\": 4200000000000.0, \"read_bytes_per_s\": "

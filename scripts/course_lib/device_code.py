@@ -55,18 +55,20 @@ class DeviceCompiler:
     message: re.Pattern  # of a line: file, line, kind and words
 
     def messages(self, source: Path, folders: list[Path]) -> str | None:
-        """What it says of a source; None where it has not come to an end, "" where it takes it."""
+        """What it says of a source; None where it has not come to an end."""
         includes = [f"-I{folder}" for folder in folders]
         code, out, complaint = process.limited([*self.command, *includes, str(source)], TIMEOUT)
         if code is None:
             return None
-        return out + complaint if code != 0 else ""
+        return out + complaint if code != 0 or NARROWED.search(complaint) else ""
 
 
 CLANG_MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):\d+: (?P<kind>fatal error|error|warning|note): "
                            r"(?P<words>.*)$")
 NVCC_MESSAGE = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>catastrophic error|error|warning)"
                           r"(?: #[\w-]+)?: (?P<words>.*)$")
+NARROWED = re.compile(r"implicit conversion loses integer precision: '(?:const )?([^']+)'"
+                      r"(?: \(aka '[^']+'\))? to '(?:const )?int'")
 SYSTEM_HIP = Path("/usr/include/hip/hip_runtime.h")
 
 
@@ -81,7 +83,8 @@ def compilers() -> list[DeviceCompiler]:
         found.append(DeviceCompiler("clang", (
             clang, "-x", "hip", "--cuda-device-only", "-fsyntax-only", "--offload-arch=gfx1030",
             "-nogpulib", *(() if rocm else ("-nogpuinc",)), "-std=c++17", "-DGPU_BACKEND_HIP=1",
-            "-D__HIP_PLATFORM_AMD__=1", "-w", "-Werror=vla", "-ferror-limit=0", "-fno-caret-diagnostics",
+            "-D__HIP_PLATFORM_AMD__=1", "-Wno-everything", "-Werror=vla", "-Wshorten-64-to-32",
+            "-ferror-limit=0", "-fno-caret-diagnostics",
             "-fno-color-diagnostics"), CLANG_MESSAGE))
     nvcc = backend.find_program("nvcc", backend.cuda_folders())
     if nvcc:
@@ -124,7 +127,9 @@ def _errors(compiler: DeviceCompiler, course: Course, root: Path, files: dict[st
     found: dict[str, dict[int, str]] = {}
     for text in texts:
         own = None if text is None else list(_places(compiler, text, names))
-        if own is None or (text and not own):
+        failed = text and any(message and "error" in message["kind"]
+                              for message in map(compiler.message.match, text.splitlines()))
+        if own is None or (failed and not own):
             return None
         for name, line, words in own:
             found.setdefault(name, {}).setdefault(line, words)
@@ -144,13 +149,22 @@ def _places(compiler: DeviceCompiler, text: str, names: dict[str, str]):
             groups.append([message])
     for group in groups:
         own = next((message for message in group if message["file"] in names), None)
-        if own and "error" in group[0]["kind"]:
+        if own and is_refusal(group[0]):
             words = plain(group[0]["words"], [message["words"] for message in group])
             yield names[own["file"]], int(own["line"]), words
 
 
+def is_refusal(message: re.Match) -> bool:
+    """An error, or an int that takes what may be larger. (An unsigned one is a grid's: launchers hold
+    themselves to its limits.)"""
+    return "error" in message["kind"] or bool(NARROWED.search(message["words"]))
+
+
 def plain(words: str, all_words: list[str]) -> str:
     """The compiler's words, or plainer ones for what happens most."""
+    narrowed = NARROWED.search(words)
+    if narrowed:
+        return f"an int can't hold this {narrowed[1]}: sizes and indices may be more than 2^31"
     called = re.match(r"no matching (?:member )?function for call to '(.+)'|"
                       r"reference to __host__ function '(.+?)' in|"
                       r"calling an? (?:constexpr )?__host__ function\(\"(.+?)\"\) from", words)

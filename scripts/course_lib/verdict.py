@@ -233,7 +233,8 @@ class Judge:
                   named: dict[str, str]) -> list[step_tests.Failure]:
         """Of the first setting that has any."""
         for setting in TEST_SETTINGS:
-            failures = step_tests.run(compiled.program, compiled.places(named), setting, _versions_of(written))
+            failures = step_tests.run(compiled.program, compiled.places(named), setting,
+                                      _versions_of(written))
             if failures:
                 return failures
         return []

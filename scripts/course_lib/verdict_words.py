@@ -95,7 +95,8 @@ def say_safety(verdict: Verdict, looks_like: dict[str, list[str]]) -> None:
     failed = bool(verdict.failures) or not all(run.ok for run in runs)  # then the states were said before
     if faults or bad or race or tested:
         why = [*(check.FAULT_WORDS[fault] for fault in faults),
-               *({"nan": "a result is NaN", "unwritten": "elements are never written"}[b] for b in sorted(bad)),
+               *(["a result is NaN"] if "nan" in bad else []),
+               *(["elements are never written"] if "unwritten" in bad else []),
                *(["a test of the step was stopped"] if tested else []), *(["a data race"] if race else [])]
         say(f"safety       FAILED   {'; '.join(why)}", "red")
     else:
@@ -106,7 +107,8 @@ def say_safety(verdict: Verdict, looks_like: dict[str, list[str]]) -> None:
     if not failed:
         say_states(verdict)
     for fault, run in faults.items():
-        say(f"  {check.FAULT_WORDS[fault]}   ({' '.join(['--size', run.shape or 'default', run.setting.words()])})")
+        how = f"--size {run.shape or 'default'} {run.setting.words()}".rstrip()
+        say(f"  {check.FAULT_WORDS[fault]}   ({how})")
         say(textwrap.indent(run.message, "    "))
     if race:
         say(f"  {race.words()}")

@@ -193,3 +193,15 @@ void launch(float* c) { large<12288>(c); small(c); }
     subprocess.run(["g++", "-std=c++17", "-O0", f"-I{ROOT}", "-c", source, "-o", made], check=True)
     assert device_code.too_much_shared_memory(made) == [
         "kernel large has 49184 bytes of shared memory; a block has 49152"]
+
+
+def test_an_int_that_takes_a_size_is_named():
+    words = device_code.plain("implicit conversion loses integer precision: 'unsigned long' to 'int'", [])
+    assert words == "an int can't hold this unsigned long: sizes and indices may be more than 2^31"
+    words = device_code.plain("implicit conversion loses integer precision: 'const size_t' "
+                              "(aka 'const unsigned long') to 'const int'", [])
+    assert words.startswith("an int can't hold this size_t")
+    # A grid's number of blocks is unsigned, and launchers hold themselves to its limits.
+    message = device_code.CLANG_MESSAGE.match(
+        "a.hip:4:5: warning: implicit conversion loses integer precision: 'size_t' to 'uint32_t'")
+    assert not device_code.is_refusal(message)
