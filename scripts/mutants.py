@@ -6,6 +6,8 @@
     scripts/mutants.py --list [STEP...]   only says which they are
     scripts/mutants.py --sample 2/10      of those every tenth, from the second on
     scripts/mutants.py --json F --resume F    keeps the verdicts in F, and does not judge again what F has
+    scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, from which
+                                              scripts/tables.py writes the README's figure
 
 A mutant is a version file, or a kernel's header in steps that have no versions/ yet, with one mistake
 (course_lib/mutation.py). Which ones are chosen depends on --count and --seed only, not on the steps that
@@ -13,8 +15,9 @@ are asked for. Those that pass are printed, as a diff. A mutant that computes th
 pass: it is not counted if optimization makes the same machine code of both, or if
 course_lib/equivalent_mutants.toml has the proof.
 
-Exits 1 where fewer than 97% of those that compile are refused, or where the list of equivalent mutants is
-wrong: an entry matches no mutant, or is refused.
+Exits 1 where fewer than 97% of those that compile are refused (of some steps, or a sample:
+where one passes that results/mutants.json does not name), or where the list of equivalent mutants is wrong: an entry matches no
+mutant, or is refused.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from course_lib.verdict import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = ROOT / "scripts" / "course_lib" / "equivalent_mutants.toml"
+SUMMARY = ROOT / "results" / "mutants.json"
 BAR = 0.97  # of the mutants that compile and are not equivalent must be refused
 
 LEAST, MOST = 8, 25  # mutants of a version file, or of a step's headers
@@ -59,6 +63,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes every verdict there")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="takes the verdicts that FILE has")
+    parser.add_argument("--summary", type=Path, metavar="FILE")
     parser.add_argument("--jobs", type=int, default=process.cpu_count(), metavar="J")
     parser.add_argument("--build", type=Path, default=build_root(ROOT) / "cpu",
                         help="a build of the steps' programs (default: build/cpu)")
@@ -66,6 +71,10 @@ def main() -> int:
     try:
         courses = [exercises.load(step) for step in steps.discover(ROOT) if exercises.has_exercises(step)]
         asked = {step.number for step in steps.resolve(ROOT, steps.discover(ROOT), options.steps)}
+        equivalent = load_equivalent(EQUIVALENT)
+        if options.summary:
+            sum_up(load_verdicts(options.summary), equivalent)
+            return 0
         first, every = options.sample
         chosen = [one for one in choose(courses, options.count, options.seed)
                   if one.course.step.number in asked][first - 1::every]
@@ -74,9 +83,10 @@ def main() -> int:
                 print(f"{one.place}: {one.mutant.operator}\n  - {one.mutant.before}\n  + {one.mutant.after}")
             print(len(chosen))
             return 0
-        equivalent = load_equivalent(EQUIVALENT)
         build = Build(ROOT, options.build.absolute(), "cpu", dict(os.environ))
         tester = Tester(build, equivalent, load_verdicts(options.resume), options.json, options.jobs)
+        if every > 1 or options.steps:
+            tester.known_to_pass = known_to_pass()
         findings = stale_entries(equivalent, [course for course in courses if course.step.number in asked])
         return tester.test(chosen, findings)
     except CourseError as error:
@@ -205,6 +215,41 @@ def load_verdicts(path: Path | None) -> dict[str, Verdict]:
     return {entry["key"]: Verdict(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))}
 
 
+def kind_of(verdict: Verdict, equivalent: dict[tuple[str, ...], str]) -> str:
+    """The verdict's reason, with the list of equivalent mutants in mind."""
+    listed = tuple(getattr(verdict, key) for key in KEYS) in equivalent
+    return EQUAL if listed and not verdict.reason else verdict.reason
+
+
+def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str]) -> None:
+    """Writes what became of them to results/mutants.json, step by step, and names those that pass."""
+    by_step: dict[str, Counter] = {}
+    passing = []
+    for verdict in verdicts.values():
+        kind = kind_of(verdict, equivalent)
+        counts = by_step.setdefault(verdict.step, Counter(mutants=0, uncompiled=0, equivalent=0, refused=0))
+        counts["mutants"] += 1
+        if kind == DOES_NOT_COMPILE:
+            counts["uncompiled"] += 1
+        elif kind in (EQUAL, SAME_CODE):
+            counts["equivalent"] += 1
+        elif kind:
+            counts["refused"] += 1
+        else:
+            passing.append({name: getattr(verdict, name) for name in ("key", *KEYS)})
+    commit = process.output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]) or "unknown"
+    record = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip(),
+              "steps": {step: dict(by_step[step]) for step in sorted(by_step)}, "passing": passing}
+    SUMMARY.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def known_to_pass() -> set[str]:
+    """The keys of the mutants that the last campaign has found to pass."""
+    if not SUMMARY.is_file():
+        return set()
+    return {entry["key"] for entry in json.loads(SUMMARY.read_text(encoding="utf-8"))["passing"]}
+
+
 def diff(text: str, mutant: Mutant) -> str:
     lines = difflib.unified_diff(text.splitlines(), mutant.applied(text).splitlines(), "", "", "", "", 2, "")
     return "\n".join("    " + line for line in list(lines)[2:])
@@ -245,6 +290,7 @@ class Tester:
         self.folder = build_root(build.root) / "mutants"
         self.same_code = same_code(build, self.folder / "same_code")
         self.verdicts: dict[str, Verdict] = dict(known)
+        self.known_to_pass: set[str] | None = None  # of a part: those that may pass
         self._writing = threading.Lock()
 
     def test(self, chosen: list[Chosen], findings: list[str]) -> int:
@@ -319,9 +365,7 @@ class Tester:
         print(f"{step.number} {step.name}: {len(verdicts)} mutants: {listed}", flush=True)
 
     def _kind(self, verdict: Verdict) -> str:
-        """The verdict's reason, with the list of equivalent mutants in mind."""
-        listed = tuple(getattr(verdict, key) for key in KEYS) in self.equivalent
-        return EQUAL if listed and not verdict.reason else verdict.reason
+        return kind_of(verdict, self.equivalent)
 
     def _say_all(self, verdicts: list[Verdict], findings: list[str], seconds: float) -> int:
         kinds = [self._kind(verdict) for verdict in verdicts]
@@ -332,8 +376,12 @@ class Tester:
         passing = Counter(verdict.operator for verdict, kind in zip(verdicts, kinds) if not kind)
         if passing:
             print("what passes: " + ", ".join(f"{count} {name}" for name, count in passing.most_common()))
-        if refused < BAR * compiled:
+        if self.known_to_pass is None and refused < BAR * compiled:
             findings.append(f"fewer than {BAR:.0%} are refused")
+        if self.known_to_pass is not None:
+            findings += [f"passes, and did not before: {verdict.step} {verdict.file}, {verdict.operator}"
+                         for verdict, kind in zip(verdicts, kinds)
+                         if not kind and verdict.key not in self.known_to_pass]
         for finding in findings:
             print(finding)
         print(f"{refused} of {compiled} mutants are refused ({refused / max(compiled, 1):.1%}); {uncompiled} "

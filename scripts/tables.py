@@ -3,6 +3,7 @@
 
     <!-- table: dot -->      the versions of dot, from results/<device>/dot.json
     <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
+    <!-- table: mutants -->  what share of the mutants a check refuses, from results/mutants.json
     <!-- end table -->
 
 What other libraries take for the same stands in the same files: `scripts/course bench --save
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import json
 import re
 import sys
 from pathlib import Path
@@ -154,7 +156,21 @@ def summary_block(reports: Reports) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def rewrite(text: str, reports: Reports) -> tuple[str, list[str]]:
+def mutants_block(path: Path) -> str:
+    """What scripts/mutants.py --summary has written, in a sentence."""
+    if not path.is_file():
+        raise ValueError("no results/mutants.json: `scripts/mutants.py --summary` makes it")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    total = {name: sum(counts[name] for counts in record["steps"].values())
+             for name in ("mutants", "uncompiled", "equivalent", "refused")}
+    judged = total["mutants"] - total["uncompiled"] - total["equivalent"]
+    return (f"**`check` refuses {total['refused']} of {judged} mutants ({total['refused'] / judged:.1%})**, "
+            f"kernels of {len(record['steps'])} steps\nwith one mistake each "
+            f"({record['date']}; {total['uncompiled']} more do not compile, {total['equivalent']} compute the "
+            "same as the original).\n")
+
+
+def rewrite(text: str, reports: Reports, mutants: Path) -> tuple[str, list[str]]:
     """The README with its tables filled in, and what could not be filled in (left as it was)."""
     problems = []
     if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
@@ -164,7 +180,8 @@ def rewrite(text: str, reports: Reports) -> tuple[str, list[str]]:
     def fill(match: re.Match) -> str:
         name = match[1]
         try:
-            block = summary_block(reports) if name == "summary" else program_block(name, reports)
+            block = (summary_block(reports) if name == "summary" else
+                     mutants_block(mutants) if name == "mutants" else program_block(name, reports))
         except ValueError as error:
             problems.append(str(error))
             return match[0]
@@ -198,7 +215,7 @@ def main(arguments: list[str]) -> int:
         if not path.is_file():
             continue
         old = path.read_text(encoding="utf-8")
-        new, problems = rewrite(old, reports)
+        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
         name = path.relative_to(options.root)
         if options.check and new != old:
             problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
