@@ -229,6 +229,7 @@ class Scene:
         self.needed = "if (i < n)"  # what is refused without it
         self.same_machine_code = ""  # words of mutants for which the compiler makes the original's code
         self.equivalent: dict[tuple[str, ...], str] = {}
+        self.known_to_pass: set[str] | None = None
         self.chosen = mutants.choose([course], 700, "1")
 
     def choose(self, *operators: str) -> None:
@@ -260,6 +261,7 @@ class Scene:
         build = mutants.Build(self.root, self.root / "build", "cpu", {})
         known = mutants.load_verdicts(self.written)
         tester = mutants.Tester(build, self.equivalent, known, self.written, 2, FakeJudge, FakeSameCode)
+        tester.known_to_pass = self.known_to_pass
         return tester.test(self.chosen, mutants.stale_entries(self.equivalent, [self.course]))
 
 
@@ -388,3 +390,22 @@ def test_texts_of_the_same_code(same_code, course, tmp_path):
 
 def test_texts_that_both_do_not_compile_are_not_the_same(same_code, course):
     assert not same_code.same(course, "versions/naive.hip", "error", "error")
+
+
+def test_of_a_sample_only_what_did_not_pass_before_fails(scene, capsys, tmp_path, monkeypatch):
+    """And the summary of a campaign is what says which those are."""
+    monkeypatch.setattr(mutants, "SUMMARY", tmp_path / "mutants.json")
+    scene.run()
+    assert mutants.known_to_pass() == set()
+    mutants.sum_up(mutants.load_verdicts(scene.written), {})
+    summary = json.loads(mutants.SUMMARY.read_text())
+    passing = [verdict["key"] for verdict in json.loads(scene.written.read_text()) if not verdict["reason"]]
+    assert passing and {entry["key"] for entry in summary["passing"]} == set(passing)
+    counts = summary["steps"]["1.1"]
+    assert counts == {"mutants": len(scene.chosen), "uncompiled": 0, "equivalent": 0,
+                      "refused": len(scene.chosen) - len(passing)}
+    scene.known_to_pass = mutants.known_to_pass()
+    assert scene.run() == 0
+    scene.known_to_pass.remove(passing[0])
+    capsys.readouterr()
+    assert scene.run() == 1 and "passes, and did not before: 1.1" in capsys.readouterr().out

@@ -204,3 +204,17 @@ def test_the_headline_stands_for_the_step(report):
     report["commit"] = 7
     with pytest.raises(ValueError, match="'commit' cannot be 7"):
         results.validate(report)
+
+
+def test_the_share_of_refused_mutants_comes_from_its_file(repository: Path, capsys):
+    readme = repository / "README.md"
+    readme.write_text("<!-- table: mutants -->\n<!-- end table -->\n")
+    assert run(repository) == 1 and "no results/mutants.json" in capsys.readouterr().err
+    counts = {"mutants": 10, "uncompiled": 1, "equivalent": 1, "refused": 7}
+    (repository / "results" / "mutants.json").write_text(json.dumps(
+        {"date": "2030-01-02", "commit": "0123abc", "steps": {"1.1": counts, "1.2": counts}, "passing": []}))
+    assert run(repository) == 0
+    assert "refuses 14 of 16 mutants (87.5%)**, kernels of 2 steps" in readme.read_text()
+    assert run(repository, "--check") == 0
+    readme.write_text(readme.read_text().replace("14 of", "15 of"))
+    assert run(repository, "--check") == 1
