@@ -163,6 +163,8 @@ class Examiner:
                                      f"{run.setting.words()}: {run.words()}")
             if refusal and refusal.reason:
                 self.findings.append(f"{place} is refused ({refusal.reason}): {refusal.words}")
+            elif refusal and not refusal.looked_for_races:
+                self.findings.append(f"{place}: nobody has looked for races: {refusal.words}")
             return
         if refusal and not refusal.reason:
             self.findings.append(f"{place} passes")

@@ -63,6 +63,7 @@ class Refusal:
 
     reason: str  # "" where it passes; "compile", "device", "runs", "tests", "race", or a fault of check.py
     words: str = ""  # a line
+    looked_for_races: bool = True  # else `words` say why not
 
 
 # judge() calls it at the end of each phase: "build", "correctness", "safety".
@@ -156,7 +157,9 @@ class Judge:
         if lines:
             return Refusal("device", lines[0])
         looked = self._detector.look(files, {}, versions)
-        return Refusal("race", looked.race.words()) if looked.race else Refusal("")
+        if looked.race:
+            return Refusal("race", looked.race.words())
+        return Refusal("", looked.why, looked.looked)
 
     def _compiler(self) -> compiling.Compiler:
         return compiling.of(self.cpu, self.course, self.folder)
