@@ -121,8 +121,8 @@ class Judge:
                     verdict.wrong = self._racing(verdict, files, named)
                 on_phase("safety", verdict)
             finally:
-                tests.stop()
-                detector.stop()
+                for part in (compiler, tests, detector):
+                    part.stop()
         return verdict
 
     def refusal(self, files: dict[str, str], versions: list[str]) -> Refusal:

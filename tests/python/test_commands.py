@@ -255,7 +255,7 @@ def test_a_watch_shows_that_it_works_and_leaves_nothing_behind(built: Learner, w
         children = children_of(process.pid)
         os.kill(process.pid, which)
         try:
-            process.wait(timeout=15)
+            process.wait(timeout=40)
         finally:
             process.kill()
     left = [child for child in children if is_running(child)]
