@@ -237,14 +237,6 @@ def _why_not(code: int | None, text: str) -> str:
                                        + (process.last_line(text) or f"exit code {code}"))
 
 
-def find(course: Course, files: dict[str, str], named: dict[str, str], cpu: Build,
-         versions: list[str], run: check.Run) -> Race | None:
-    """Does a failing run once more under ThreadSanitizer. None where that finds nothing."""
-    say("  ThreadSanitizer looks for the lines of a race", "dim")
-    wrong = [outcome.version for outcome in run.outcomes if outcome.status != "ok"]
-    return Detector(course, cpu).look(files, named, list(dict.fromkeys(wrong or versions)), run).race
-
-
 def begin_in_background(course: Course, root: Path) -> None:
     """Has what the step's check needs built while the learner reads and writes. It goes on when this
     process ends, and a check waits for it."""
