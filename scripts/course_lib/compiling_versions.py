@@ -36,6 +36,8 @@ class VersionCompiler(Compiler):
         program = symbols.of([cpu.program(self.course.step)]).strong
         for library in self.libraries():
             made = cpu.folder / library
+            if library == self._library:  # what a program takes of it may be weak, as all templates are
+                continue
             if library.startswith("libstep_") and made.is_file() and not symbols.of([made]).strong & program:
                 self.drop(library)
         return self.parts("program")
