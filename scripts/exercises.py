@@ -25,6 +25,7 @@ from pathlib import Path
 from course_lib import check, compiling, exercises, fingerprints, process, steps
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
+from course_lib.sampling import share
 from course_lib.verdict import Judge, Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,13 +56,6 @@ def main() -> int:
             print(error.details)
         print(f"exercises.py: {error}", file=sys.stderr)
         return error.code
-
-
-def share(text: str) -> tuple[int, int]:
-    first, _, every = text.partition("/")
-    if not (first.isdecimal() and every.isdecimal() and 1 <= int(first) <= int(every)):
-        raise argparse.ArgumentTypeError(f"'{text}' is not K/N with K from 1 to N")
-    return int(first), int(every)
 
 
 class Examiner:

@@ -42,6 +42,7 @@ from course_lib.errors import FAILED, CourseError
 from course_lib.exercises import Course
 from course_lib.mutation import Mutant
 from course_lib.same_code import SameCode
+from course_lib.sampling import share
 from course_lib.verdict import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,13 +95,6 @@ def main() -> int:
             print(error.details)
         print(f"mutants.py: {error}", file=sys.stderr)
         return error.code
-
-
-def share(text: str) -> tuple[int, int]:
-    first, _, every = text.partition("/")
-    if not (first.isdecimal() and every.isdecimal() and 1 <= int(first) <= int(every)):
-        raise argparse.ArgumentTypeError(f"'{text}' is not K/N with K from 1 to N")
-    return int(first), int(every)
 
 
 # ---- Choosing ----------------------------------------------------------------------------------

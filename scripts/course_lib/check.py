@@ -108,6 +108,11 @@ class Outcome:
     note: str = ""
 
 
+def elements_of(shape: str) -> int:
+    """The product of a shape's numbers: "17x33" is 561."""
+    return math.prod(int(size) for size in shape.split("x") if size.isdigit())
+
+
 @dataclass(frozen=True)
 class Run:
     """One process of the program."""
@@ -122,7 +127,7 @@ class Run:
 
     @property
     def elements(self) -> int:
-        return math.prod(int(size) for size in self.shape.split("x") if size.isdigit())
+        return elements_of(self.shape)
 
     @property
     def ok(self) -> bool:
@@ -192,11 +197,16 @@ def run_one(program: Path, course: Course, versions: list[str], shape: str, sett
     return Run(shape, setting, outcomes, fault, message, out, tuple(report.get("dimensions", ())))
 
 
+def last_words(complaint: str) -> tuple[str, str]:
+    """The fault that a program's last words speak of ("": none), and these words."""
+    message = "\n".join(line for line in complaint.splitlines() if line.strip())
+    return next((name for name, words in FAULTS if re.search(words, message)), ""), message
+
+
 def fault_of(code: int, complaint: str, all_ok: bool) -> tuple[str, str]:
     """How a program ended by its exit code and its last words: a key of FAULT_WORDS ("" where it came to
     its end), and the words."""
-    message = "\n".join(line for line in complaint.splitlines() if line.strip())
-    named = next((name for name, words in FAULTS if re.search(words, message)), "") if message else ""
+    named, message = last_words(complaint)
     if code < 0:
         return named or "crash", message or f"ended by signal {-code}"
     if code == 0:

@@ -14,14 +14,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import (check, compiling, exercises, fingerprints, sanitizer, speed, steps, terminal,
+from . import (compiling, exercises, fingerprints, sanitizer, speed, steps, terminal,
                verdict_words)
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
 from .fingerprints import Signatures
 from .terminal import say
-from .verdict import Judge, Verdict
+from .verdict import Judge, Verdict, run_written
 from .workspace import ENDINGS, Progress, Workspace
 
 WIDTH = 100
@@ -182,11 +182,7 @@ def _check_on_gpu(course: Course, build: Build, compiled: compiling.Compiled, na
         return False
     begun = time.monotonic()
     verdict = Verdict(written=list(course.exercises), compiled=compiled)
-    for versions in dict.fromkeys(exercise.versions for exercise in course.exercises):
-        verdict.runs[versions] = check.run_all(compiled.program, course, list(versions), True,
-                                               compiled.places(named))
-    verdict.wrong = [exercise for exercise in course.exercises
-                     if not all(run.ok for run in verdict.runs[exercise.versions])]
+    run_written(verdict, course, compiled.places(named), on_gpu=True)
     seconds = time.monotonic() - begun
     if verdict.ok:
         say(f"on the GPU   ok   {len(course.shapes) or 1} shapes   ({seconds:.1f} s)", "green")

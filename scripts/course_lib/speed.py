@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import compiling, process, results
+from . import check, compiling, process, results
 from .build import Build, build_root
 from .compiling import Compiled, Compiler
 from .errors import FAILED, OK
@@ -182,15 +182,11 @@ def show_plain_time(course: Course, cpu: Build, files: dict[str, str]) -> None:
 
 
 def plain_row(course: Course, cpu: Build, program: Path, versions: list[str]) -> dict | None:
-    shape = max(course.shapes, key=elements, default="")
+    shape = max(course.shapes, key=check.elements_of, default="")
     words = ["--quick", "--no-limits", "--repeat", "3", *(["--size", shape] if shape else [])]
     report, _ = timed(course, cpu, program, versions, words, "plain.json", PLAIN_TIMEOUT,
                       {"HIP_CPU_THREADS": "1"})
     return fastest(report, versions) if report else None
-
-
-def elements(shape: str) -> int:
-    return math.prod(int(size) for size in shape.split("x") if size.isdigit())
 
 
 # ---- Programs and their rows -------------------------------------------------------------------

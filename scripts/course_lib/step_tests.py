@@ -56,8 +56,7 @@ def run(program: Path, replace: dict[str, str], setting: check.Setting, versions
         for made, path in replace.items():
             text, complaint = text.replace(made, path), complaint.replace(made, path)
         report = parse(text)
-        message = "\n".join(line for line in complaint.splitlines() if line.strip())
-        fault = next((name for name, words in check.FAULTS if re.search(words, message)), "")
+        fault, message = check.last_words(complaint)
         spoilt = next((f for f in report.failures if f.fault == "error" and fault), None)
         if code is None:
             fault, message = "timeout", f"not at its end after {seconds:.0f} s"

@@ -176,10 +176,7 @@ class Judge:
     def _run(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> None:
         """Each set of versions by itself, as the fingerprints of the known mistakes were made."""
         program, places = verdict.compiled.program, verdict.compiled.places(named)
-        for versions in dict.fromkeys(exercise.versions for exercise in verdict.written):
-            verdict.runs[versions] = check.run_all(program, self.course, list(versions), False, places)
-        verdict.wrong = [exercise for exercise in verdict.written
-                         if not all(run.ok for run in verdict.runs[exercise.versions])]
+        run_written(verdict, self.course, places, on_gpu=False)
         verdict.wrong = self._told_apart(verdict, files, named)
         for exercise in verdict.wrong:
             def again(shape: str, setting: check.Setting, versions=exercise.versions) -> check.Run:
@@ -264,6 +261,14 @@ class Judge:
                       if self.course.holds(exercise, files[exercise.file], int(line))]
             found += inside or own
         return [exercise for exercise in verdict.written if exercise in found] or verdict.written
+
+
+def run_written(verdict: Verdict, course: Course, places: dict[str, str], on_gpu: bool) -> None:
+    """Runs the program for what is written, and says which exercises are wrong."""
+    for versions in dict.fromkeys(exercise.versions for exercise in verdict.written):
+        verdict.runs[versions] = check.run_all(verdict.compiled.program, course, list(versions), on_gpu, places)
+    verdict.wrong = [exercise for exercise in verdict.written
+                     if not all(run.ok for run in verdict.runs[exercise.versions])]
 
 
 def _is_endless(verdict: Verdict) -> bool:
