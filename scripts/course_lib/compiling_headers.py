@@ -25,11 +25,11 @@ class HeaderCompiler(Compiler):
 
     def __init__(self, build: Build, course: Course, folder: Path, seconds: float):
         super().__init__(build, course, folder, seconds)
-        self._sources("program")
+        self.commands_of("program")
 
-    def _sources(self, what: str) -> list[tuple[str, str]]:
-        """The command and the object file of the program's source and, where the step has one, of the
-        source that holds what its header declares extern."""
+    def commands_of(self, what: str) -> list[tuple[str, str]]:
+        """Of the program's source and, where the step has one, of the source that holds what its header
+        declares extern."""
         folder = self.course.step.folder
         instances = folder / f"{self.course.step.name}_instances.hip"
         sources = [folder / f"{self.name_of(what)}.hip", *([instances] if instances.is_file() else [])]
@@ -55,7 +55,7 @@ class HeaderCompiler(Compiler):
                 behind: bool = False, what: str = "program") -> Compiled:
         step = self.course.step
         newest = self.newest(self.parts(what))
-        sources = self._sources(what)
+        sources = self.commands_of(what)
         key = json.dumps([sorted(files.items()), fast, sources, self.link_of(what), newest])
         place = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         program, log = place / self.name_of(what), place / "messages.txt"

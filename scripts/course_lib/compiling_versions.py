@@ -80,6 +80,9 @@ class VersionCompiler(Compiler):
             os.replace(linked, program)
         return Compiled(program, messages, sources)
 
+    def commands_of(self, what: str) -> list[tuple[str, str]]:
+        return [self.command_of(self.course.step.folder / file) for file in self.course.files]
+
     def _objects(self, what: str) -> list[str]:
         """The object files of the program itself, main() above all."""
         return re.findall(r"(?<= )[^/\s]\S*\.o(?= |$)", self.link_of(what).partition(self._library)[0])

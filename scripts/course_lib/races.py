@@ -181,6 +181,7 @@ class Detector:
         log.write_text(f"$ {process.shown(command)}\n{text}", encoding="utf-8")
         if code != 0:
             return f"the build for ThreadSanitizer failed (see {log})"
+        compiler.precompile()
         self._compiler = compiler
         return ""
 
@@ -238,7 +239,7 @@ def _why_not(code: int | None, text: str) -> str:
 
 
 def begin_in_background(course: Course, root: Path) -> None:
-    """Has what the step's check needs built while the learner reads and writes. It goes on when this
+    """Has what the step's check needs built and precompiled while the learner reads and writes. It goes on when this
     process ends, and a check waits for it."""
     log = build_root(root) / "cpu-tsan-start.log"
     command = ["nice", "-n", "19", sys.executable, "-m", f"{__package__}.races", course.step.number]
@@ -314,7 +315,9 @@ def main(number: str) -> None:
     root = Path(__file__).resolve().parents[2]
     step = next(step for step in steps.discover(root) if step.number == number)
     cpu = Build(root, build_root(root) / "cpu", "cpu", dict(os.environ))
-    Detector(exercises.load(step), cpu).prepare()
+    course = exercises.load(step)
+    Detector(course, cpu).prepare()
+    compiling.of(cpu, course, build_root(root) / "check" / step.name).precompile()
 
 
 if __name__ == "__main__":

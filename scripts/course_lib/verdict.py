@@ -231,13 +231,11 @@ class Judge:
 
     def _failures(self, compiled: compiling.Compiled, written: list[Exercise],
                   named: dict[str, str]) -> list[step_tests.Failure]:
-        """Of the first setting that has any."""
-        for setting in TEST_SETTINGS:
-            failures = step_tests.run(compiled.program, compiled.places(named), setting,
-                                      _versions_of(written))
-            if failures:
-                return failures
-        return []
+        """Of the first setting that has any. The settings run beside each other."""
+        with ThreadPoolExecutor(len(TEST_SETTINGS)) as pool:
+            found = pool.map(lambda setting: step_tests.run(compiled.program, compiled.places(named), setting,
+                                                            _versions_of(written)), TEST_SETTINGS)
+            return next(filter(None, found), [])
 
     # ---- Races ---------------------------------------------------------------------------------------
 

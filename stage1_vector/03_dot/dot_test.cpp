@@ -76,6 +76,16 @@ TEST_CASE("every version adds every product once, at any size and alignment") {
   }
 }
 
+// The last block of single_pass has a thread for each of the first kBlock sums only.
+TEST_CASE("every version adds the sums of more blocks than a block has threads") {
+  constexpr size_t kSize = (dot::kBlock + 3) * size_t{dot::kBlock} * dot::kCpuRounds;
+  Problem problem(random_integers(kSize, 0), random_integers(kSize, 1), 0, 1);
+  for (const auto& version : testing::chosen(dot::kVersions)) {
+    CAPTURE(version.name);
+    REQUIRE_OK(problem.check(version.launch, 0));
+  }
+}
+
 TEST_CASE("every version stays within its bound") {
   for (const size_t n : {size_t{1}, size_t{1003}, size_t{(1 << 17) + 1}}) {
     for (const size_t offset : {size_t{0}, size_t{1}}) {

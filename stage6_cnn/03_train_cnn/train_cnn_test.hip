@@ -290,6 +290,34 @@ TEST_CASE("every parameter goes as far as the reference's") {
   }
 }
 
+// exp() of such logits is infinite, unless the largest is subtracted first.
+TEST_CASE("logits may lie hundreds apart") {
+  constexpr size_t kBias = 7;  // tensors()[7]: the classes' biases
+  const mnist::Digits digits = mnist::draw(6, 3);
+  const DeviceDigits images(digits);
+  Settings settings;
+  settings.hidden = 5, settings.batch = 3, settings.seed = 17;
+  settings.optimizer = optimizers::Kind::Sgd, settings.learning_rate = 1e-2f;
+  Training training(settings, images.samples());
+  std::vector<float> biases(kClasses);
+  for (size_t c = 0; c < kClasses; ++c) biases[c] = 100 * static_cast<float>(c);
+  for (const auto& version : testing::chosen(kVersions)) {
+    CAPTURE(version.name);
+    training.restart();
+    const sequential::NamedTensor& tensor = training.model.tensors()[kBias];
+    REQUIRE(tensor.n == kClasses);
+    HIP_CHECK(hipMemcpy(tensor.w, biases.data(), kClasses * sizeof(float), hipMemcpyHostToDevice));
+    const auto start = parameters_of(training);
+    Reference reference(start);
+    reference.differentiate(digits, rows_of(training.course(), 0));
+    reference.update(settings, 1);
+    train(training, version.launch, 1);
+    REQUIRE_OK(tests::compare_moved(parameters_of(training), start, [&](size_t k, size_t i) {
+      return reference.parameters()[k][i].w;
+    }));
+  }
+}
+
 TEST_CASE("the bound of the losses is small, and knows where float may decide otherwise",
           "[harness]") {
   const mnist::Digits digits = mnist::draw(128, 4);

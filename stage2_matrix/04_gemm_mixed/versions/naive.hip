@@ -1,7 +1,6 @@
 // naive: one thread per element of C, no matrix unit.
-#include <algorithm>
-
 #include "common/gpu.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 namespace gemm_mixed {
@@ -26,10 +25,9 @@ static __global__ void gemm_naive(float* c, const T* a, const T* b, size_t M, si
 template <class T>
 void launch_naive(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                   hipStream_t stream) {
-  constexpr size_t kBlock = 256, kMaxBlocks = size_t{1} << 20;
   if (M == 0 || N == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min(gpu::ceil_div(M * N, kBlock), kMaxBlocks));
-  LAUNCH_ON(stream, (gemm_naive<T>), blocks, static_cast<unsigned>(kBlock), 0, c, a, b, M, N, K);
+  LAUNCH_ON(stream, (gemm_naive<T>), vector_add::full_grid(M * N), vector_add::kBlock, 0, c, a, b,
+            M, N, K);
 }
 
 template void launch_naive(float*, const gpu::half*, const gpu::half*, size_t, size_t, size_t,

@@ -1,7 +1,6 @@
 // round_inputs: floats rounded to fp16, bf16 or tf32, before any version multiplies them.
-#include <algorithm>
-
 #include "common/gpu.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/04_gemm_mixed/detail/round.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
@@ -21,10 +20,9 @@ static __global__ void round_inputs(T* out, const float* in, size_t n) {
 
 template <class T>
 void launch_round(T* out, const float* in, size_t n, hipStream_t stream) {
-  constexpr size_t kBlock = 256, kMaxBlocks = size_t{1} << 16;
   if (n == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min(gpu::ceil_div(n, kBlock), kMaxBlocks));
-  LAUNCH_ON(stream, (round_inputs<T>), blocks, static_cast<unsigned>(kBlock), 0, out, in, n);
+  LAUNCH_ON(stream, (round_inputs<T>), vector_add::grid_stride_blocks(n), vector_add::kBlock, 0,
+            out, in, n);
 }
 
 template void launch_round(gpu::half*, const float*, size_t, hipStream_t);
