@@ -115,7 +115,18 @@ class Examiner:
                 return compiled, runs, None
             # What the runs don't show, the step's tests or ThreadSanitizer may. Of the solutions they see
             # all versions, also those that have no exercise.
-            return compiled, runs, judge.refusal_beyond_runs(compiled, files, versions if exercise else [])
+            refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [])
+            if exercise is None and not refusal.reason:
+                refusal = alone(files) or refusal
+            return compiled, runs, refusal
+
+        def alone(files: dict[str, str]) -> Refusal | None:
+            """Of the step's tests where a check asks for one exercise's versions only."""
+            for versions in dict.fromkeys(exercise.versions for exercise in course.exercises):
+                refusal = judge.refusal_by_tests(files, list(versions))
+                if refusal.reason:
+                    return Refusal(refusal.reason, f"{', '.join(versions)} alone: {refusal.words}")
+            return None
 
         with ThreadPoolExecutor(process.cpu_count()) as pool:
             done = list(pool.map(run, jobs))

@@ -146,12 +146,9 @@ class Judge:
     def refusal_beyond_runs(self, compiled: compiling.Compiled, files: dict[str, str],
                             versions: list[str]) -> Refusal:
         """The same for texts whose program is right in all its runs."""
-        test = self._compiler().compile(files, {}, fast=True, what="test")
-        if test.program is None:
-            return Refusal("compile", test.refusal or test.messages.strip().partition("\n")[0])
-        for setting in TEST_SETTINGS:
-            for failure in step_tests.run(test.program, {}, setting, versions):
-                return Refusal(failure.fault or "tests", step_tests.words_of(failure))
+        refusal = self.refusal_by_tests(files, versions)
+        if refusal.reason:
+            return refusal
         lines, _ = device_code.problems(self.course, self.cpu, files, {})
         lines += device_code.too_much_shared_memory(compiled.program)
         if lines:
@@ -160,6 +157,16 @@ class Judge:
         if looked.race:
             return Refusal("race", looked.race.words())
         return Refusal("", looked.why, looked.looked)
+
+    def refusal_by_tests(self, files: dict[str, str], versions: list[str]) -> Refusal:
+        """The same, by the step's tests alone."""
+        test = self._compiler().compile(files, {}, fast=True, what="test")
+        if test.program is None:
+            return Refusal("compile", test.refusal or test.messages.strip().partition("\n")[0])
+        for setting in TEST_SETTINGS:
+            for failure in step_tests.run(test.program, {}, setting, versions):
+                return Refusal(failure.fault or "tests", step_tests.words_of(failure))
+        return Refusal("")
 
     def _compiler(self) -> compiling.Compiler:
         return compiling.of(self.cpu, self.course, self.folder)

@@ -529,7 +529,7 @@ TEST_CASE("an epilogue gets each sum with its row and column") {
   }
 }
 
-TEST_CASE("what the arrays can't be is refused in one line") {
+TEST_CASE("what the arrays can't be is refused in one line", "[harness]") {
   Guarded<float> memory(64, 0);
   float* const m = memory.data();
   // What all versions that take the product say.
