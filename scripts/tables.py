@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import argparse
 import html
-import json
 import re
 import sys
 from pathlib import Path
 
-from course_lib import pictures, results
+from course_lib import documents, pictures, results
+from course_lib.documents import quoted, require
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table: \S+ -->$", re.MULTILINE)
+COUNTS = ("mutants", "uncompiled", "equivalent", "refused")  # of the mutants of a step
 PAGE_WIDTH = 110  # what a README shows of a fenced block without a scroll bar
 
 Reports = dict[str, dict[str, dict]]  # device folder → program → report
@@ -156,14 +157,23 @@ def summary_block(reports: Reports) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def validate_mutants(record: object) -> None:
+    """Raises ValueError where this is not what scripts/mutants.py --summary writes."""
+    require(record, {"date": str, "steps": dict}, "the summary")
+    for step, counts in record["steps"].items():
+        require(counts, dict.fromkeys(COUNTS, int), f"step {quoted(step)}")
+
+
 def mutants_block(path: Path) -> str:
     """What scripts/mutants.py --summary has written, in a sentence."""
     if not path.is_file():
         raise ValueError("no results/mutants.json: `scripts/mutants.py --summary` makes it")
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = documents.load(path, validate_mutants)
     total = {name: sum(counts[name] for counts in record["steps"].values())
-             for name in ("mutants", "uncompiled", "equivalent", "refused")}
+             for name in COUNTS}
     judged = total["mutants"] - total["uncompiled"] - total["equivalent"]
+    if judged <= 0:
+        raise ValueError(f"{path}: no mutant was judged")
     return (f"**`check` refuses {total['refused']} of {judged} mutants ({total['refused'] / judged:.1%})**, "
             f"kernels of {len(record['steps'])} steps\nwith one mistake each "
             f"({record['date']}; {total['uncompiled']} more do not compile, {total['equivalent']} compute the "

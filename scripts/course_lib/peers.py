@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import problems, results
+from .documents import require
 from .errors import FAILED, INTERRUPTED, OK, USAGE, CourseError
 
 # A peer measures one problem: its rows, or CannotDo.
@@ -122,12 +123,12 @@ def peer_file(peer: str, environment: dict, tables: list[dict]) -> dict:
 
 def validate(contents: object) -> None:
     """Raises ValueError naming what is wrong in a peer's file."""
-    results.require(contents, {"schema": int, "kind": str, "peer": str, "environment": dict,
-                               "tables": list}, "the peer's file")
+    require(contents, {"schema": int, "kind": str, "peer": str, "environment": dict, "tables": list},
+            "the peer's file")
     if contents["schema"] != 1 or contents["kind"] != "peer":
         raise ValueError("this is no peer's file of schema 1")
     for t, table in enumerate(contents["tables"]):
-        results.require(table, {"problem": str, "rows": list}, f"tables[{t}]")
+        require(table, {"problem": str, "rows": list}, f"tables[{t}]")
         for r, row in enumerate(table["rows"]):
             results.validate_row(row, f"tables[{t}].rows[{r}]")
 

@@ -44,8 +44,8 @@ def series_of(report: dict) -> dict[str, dict]:
     if not isinstance(series, dict):
         raise ValueError("'series' is not an object")
     for name, one in series.items():
-        if not re.fullmatch(r"[\w-]+", name):  # it becomes part of a file's name
-            raise ValueError(f"series '{name}': a name is letters, digits, '_' and '-'")
+        if not re.fullmatch(r"[\w-]{1,100}", name, re.ASCII):  # it becomes part of a file's name
+            raise ValueError(f"series '{json.dumps(name)[1:-1][:60]}': a name is letters, digits, '_' and '-'")
         if not isinstance(one, dict) or not {"columns", "rows"} <= one.keys():
             raise ValueError(f"series '{name}' has no columns and rows")
         columns, rows = one["columns"], one["rows"]
