@@ -23,6 +23,7 @@ from pathlib import Path
 
 from course_lib import documents, pictures, results
 from course_lib.documents import quoted, require
+from course_lib.terminal import visible
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
@@ -47,7 +48,7 @@ def load_results(folder: Path) -> Reports:
 
 
 def markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(visible(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def version_table(table: dict) -> list[str]:
@@ -57,7 +58,7 @@ def version_table(table: dict) -> list[str]:
     header = ["version", "time", "rate", "of limit", *(f"of {peer}" for peer in peers),
               "max error", *shares, "verdict"]
     lines = [
-        f"**{table['problem']}**" + (f", {table['sampled']}" if table["sampled"] else ""),
+        f"**{visible(table['problem'])}**" + (f", {visible(table['sampled'])}" if table["sampled"] else ""),
         "",
         markdown_row(header),
         "|:--|" + "--:|" * (len(header) - 2) + ":--|",
@@ -99,7 +100,7 @@ def origin(report: dict) -> str:
         )
         if limits[key]
     ]
-    line = results.device_line(report)
+    line = visible(results.device_line(report))
     torch = report.get("environment", {}).get("torch")
     if torch:
         line += f"; beside PyTorch {torch}"
@@ -218,15 +219,20 @@ def main(arguments: list[str]) -> int:
     try:
         reports = load_results(options.root / "results")
     except ValueError as error:
-        print(f"tables: {error}", file=sys.stderr)
+        print(f"tables: {visible(str(error))}", file=sys.stderr)
         return 1
     failed = False
     for path in [options.root / "README.md", *sorted(options.root.glob("stage*/*/README.md"))]:
         if not path.is_file():
             continue
-        old = path.read_text(encoding="utf-8")
-        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
         name = path.relative_to(options.root)
+        try:
+            old = documents.read_text(path)
+        except ValueError as error:
+            print(f"tables: {error}", file=sys.stderr)
+            failed = True
+            continue
+        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
         if options.check and new != old:
             problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
         elif new != old:

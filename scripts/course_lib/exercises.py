@@ -138,7 +138,7 @@ class Course:
         return list(dict.fromkeys(v for exercise in chosen for v in exercise.versions))
 
     def solution(self, file: str) -> str:
-        return (self.step.folder / file).read_text(encoding="utf-8")
+        return documents.text_for_user(self.step.folder / file)
 
     def skeleton(self, file: str) -> str:
         """The file with its regions emptied, and nothing else changed."""
@@ -286,7 +286,7 @@ def load(step: Step) -> Course:
         if step.has_versions and not file.startswith("versions/"):
             raise wrong(f"{place}: {file} is no file of versions/, of which each is compiled alone")
         if file not in found:
-            found[file] = iter(regions((step.folder / file).read_text(encoding="utf-8"), file))
+            found[file] = iter(regions(documents.text_for_user(step.folder / file), file))
         region = next(found[file], None)
         if region is None:
             raise wrong(f"{file} has fewer regions than exercises: nothing for '{entry['name']}'")
