@@ -19,6 +19,9 @@ from .errors import USAGE, CourseError
 MOST_BYTES = 1 << 28  # of a file: a folder of results has 2 MB
 MOST_DEPTH = 32
 LARGEST_INTEGER = 10 ** 20  # has room for the programs' size_t
+MOST_OF_NAME = 200  # bytes: file systems take 255
+MOST_PARTS = 16  # of a path
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 # What a value may be: a type, several, or a function that says whether it is one.
@@ -164,6 +167,19 @@ def is_of(value: object, kind: Kind) -> bool:
     if not isinstance(kind, (type, tuple)):
         return kind(value)
     return isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+
+
+def is_name(value: object) -> bool:
+    """Whether this can be the name of something: a few words in one line, or a part of a path."""
+    return (isinstance(value, str) and is_plain(value) and not CONTROL.search(value)
+            and 0 < len(value.encode()) <= MOST_OF_NAME)
+
+
+def is_path(value: object) -> bool:
+    """Whether this is a path, from some folder on, that stays inside of it."""
+    parts = value.split("/") if isinstance(value, str) else []
+    return (0 < len(parts) <= MOST_PARTS
+            and all(is_name(part) and part not in (".", "..") for part in parts))
 
 
 def is_list_of_texts(value: object) -> bool:

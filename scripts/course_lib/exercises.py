@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import get_args, get_origin
 
 from . import documents
+from .documents import quoted
 from .errors import FAILED, USAGE, CourseError
 from .steps import Step
 
@@ -262,7 +263,7 @@ def load(step: Step) -> Course:
     def taken(record: dict, keys: dict[str, type], place: str) -> None:
         for key, value in record.items():
             if key not in keys:
-                raise wrong(f"{place} has a key '{key}' that means nothing")
+                raise wrong(f"{place} has a key {quoted(key)} that means nothing")
             if not _is_of(value, keys[key]):
                 raise wrong(f"{place}: '{key}' is not a {getattr(keys[key], '__name__', keys[key])}")
 
@@ -272,7 +273,7 @@ def load(step: Step) -> Course:
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
-        place = f"exercise '{entry.get('name', '?')}'"
+        place = f"exercise {quoted(str(entry.get("name", "?")))}"
         taken(entry, {"name": str, "file": str, "versions": list[str], "owner": dict[str, str], "blank": str,
                       "hints": list[str], "mistake": list[dict]}, place)
         for key in ("name", "file", "hints"):
@@ -281,15 +282,15 @@ def load(step: Step) -> Course:
         if len(entry["hints"]) != HINTS:
             raise wrong(f"{place} has {len(entry['hints'])} hints, not {HINTS}")
         file = entry["file"]
-        if not (step.folder / file).is_file():
-            raise wrong(f"{place}: there is no {file}")
+        if not documents.is_path(file) or not (step.folder / file).is_file():
+            raise wrong(f"{place}: there is no {quoted(file)[1:-1]}")
         if step.has_versions and not file.startswith("versions/"):
             raise wrong(f"{place}: {file} is no file of versions/, of which each is compiled alone")
         if file not in found:
             found[file] = iter(regions(documents.text_for_user(step.folder / file), file))
         region = next(found[file], None)
         if region is None:
-            raise wrong(f"{file} has fewer regions than exercises: nothing for '{entry['name']}'")
+            raise wrong(f"{file} has fewer regions than exercises: nothing for {quoted(entry['name'])}")
         mistakes = []
         for mistake in entry.get("mistake", []):
             taken(mistake, {"name": str, "find": str, "replace": str}, f"a mistake of {place}")

@@ -21,24 +21,16 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .documents import is_of, is_plain, quoted, require_plain, shown
+from .documents import is_name, is_of, is_path, is_plain, quoted, require_plain, shown
 from .results import is_amount, is_step
 
 SCHEMA = 1
 ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of steps that have none
-MOST_OF_NAME = 200  # bytes, of a device, an exercise or a part of a path: file systems take 255
-MOST_PARTS = 16  # folders of a file's name
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 BROKEN = object()  # in place of a value of which nothing can be kept
 
 
 # ---- Kinds -------------------------------------------------------------------------------------
-
-
-def _is_name(value: object) -> bool:
-    return (isinstance(value, str) and is_plain(value) and not CONTROL.search(value)
-            and 0 < len(value.encode()) <= MOST_OF_NAME)
 
 
 def _is_date(value: object) -> bool:
@@ -57,10 +49,8 @@ def _is_level(value: object) -> bool:
 
 
 def _is_file_name(value: object) -> bool:
-    """Of a learner's file: a path that stays inside of the workspace."""
-    parts = value.split("/") if isinstance(value, str) else []
-    return (0 < len(parts) <= MOST_PARTS and value.endswith(ENDINGS)
-            and all(_is_name(part) and part not in (".", "..") for part in parts))
+    """Of a learner's file, in the workspace."""
+    return is_path(value) and value.endswith(ENDINGS)
 
 
 def _is_text(value: object) -> bool:
@@ -75,12 +65,12 @@ class MapOf:
     value: Any
 
 
-FIGURES = {"date": _is_date, "version": _is_name, "ms": lambda value: value is not None and is_amount(value),
+FIGURES = {"date": _is_date, "version": is_name, "ms": lambda value: value is not None and is_amount(value),
            "of_limit": is_amount, "of_solution": is_amount, "of_vendor": is_amount,
            "medal": lambda value: value in (None, "gold", "silver", "bronze")}
 STEP = {"state": lambda value: value in ("in progress", "passed"), "started": _is_date, "passed": _is_date,
-        "hints": MapOf(_is_name, _is_level), "devices": MapOf(_is_name, FIGURES),
-        "files": MapOf(_is_name, _is_digest)}
+        "hints": MapOf(is_name, _is_level), "devices": MapOf(is_name, FIGURES),
+        "files": MapOf(is_name, _is_digest)}
 STEPS = MapOf(is_step, STEP)
 EXPORT = {"schema": lambda value: is_of(value, int) and value == SCHEMA, "steps": STEPS,
           "files": MapOf(_is_file_name, _is_text)}
@@ -99,7 +89,7 @@ def _fitting(value: object, kind: Any, place: str, problems: list[str]) -> Any:
     kept = {}
     for name, one in value.items():
         inside = f"{place}, {quoted(name)}" if place else quoted(name)
-        if isinstance(kind, MapOf) and not kind.is_name(name):
+        if not (kind.is_name if isinstance(kind, MapOf) else is_name)(name):
             problems.append(f"{inside} is no name there")
             continue
         inner = kind.value if isinstance(kind, MapOf) else kind.get(name)
