@@ -225,7 +225,7 @@ def _validate_verdicts(entries: object) -> None:
     for e, entry in enumerate(entries):
         require(entry, kinds, f"verdict {e}")
         if unknown := entry.keys() - kinds.keys():
-            raise ValueError(f"verdict {e} has {', '.join(map(quoted, sorted(unknown)))}, which means nothing")
+            raise ValueError(f"verdict {e} has {quoted(min(unknown))}, which means nothing")
 
 
 def kind_of(verdict: Verdict, equivalent: dict[tuple[str, ...], str]) -> str:

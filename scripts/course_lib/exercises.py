@@ -273,7 +273,7 @@ def load(step: Step) -> Course:
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
-        place = f"exercise {quoted(str(entry.get("name", "?")))}"
+        place = f"exercise {quoted(str(entry.get('name', '?')))}"
         taken(entry, {"name": str, "file": str, "versions": list[str], "owner": dict[str, str], "blank": str,
                       "hints": list[str], "mistake": list[dict]}, place)
         for key in ("name", "file", "hints"):

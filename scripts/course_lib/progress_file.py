@@ -15,7 +15,6 @@ read each of its entries; and of one that cannot be read each of its members.
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 from dataclasses import dataclass
@@ -34,10 +33,9 @@ BROKEN = object()  # in place of a value of which nothing can be kept
 
 
 def _is_date(value: object) -> bool:
-    try:
-        return isinstance(value, str) and datetime.datetime.fromisoformat(value) is not None
-    except ValueError:
-        return False
+    # datetime.fromisoformat() would take anything between day and hour, half of a surrogate pair, too.
+    return isinstance(value, str) and re.fullmatch(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}", value) is not None
 
 
 def _is_digest(value: object) -> bool:

@@ -147,7 +147,7 @@ class Progress:
             warn(f"{NAME}: {problem}")
         if len(problems) > MOST_PROBLEMS:
             warn(f"{NAME}: {len(problems) - MOST_PROBLEMS} more like these")
-        warn(f"{NAME} has been mended: what is named above was left out; as it was it is kept as {aside.name}")
+        warn(f"{NAME} has been mended: what is named above was left out; the file as it was is {aside.name}")
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

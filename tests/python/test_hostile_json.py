@@ -33,7 +33,7 @@ DEEP, LONG = "@deep@", "@long@"  # stand for lists in lists and for a number tha
 VALUES = [None, True, False, 0, 1, 5, -1, 1.5, -0.0, 1e308, -1e308, 5e-324, 1e-30, 1e30, 10 ** 19, 10 ** 30,
           LONG, float("inf"), float("nan"), "", "x", "1", "\ud800", "a" * 300, "\x1b[31m", "\x00", "a\nb",
           "../../x", "a/b.h", "/etc/x.h", "{{runs}}", "</section>", "2^99999x0", "M=2^9999 N=0 K=0 float32",
-          "1.1", "7.5", "passed", "\u202e", "ok", "copy", [], {}, [[]], [1], ["x"], {"": 0}, {"x": {}},
+          "1.1", "7.5", "passed", "2030-01-02\ud80003:04:05", "\u202e", "ok", "copy", [], {}, [[]], [1], ["x"], {"": 0}, {"x": {}},
           {"a": [{"b": {}}]}, DEEP]
 KEYS = ["", "x", "1.1", "99.99", "x.1", "a/b.h", "../b.h", "\ud800", "a" * 300, "\x1b", "schema", "kind",
         "program", "steps", "devices", "error", "PyTorch"]
@@ -335,8 +335,8 @@ name = "one too few"
 find = "a + 1"
 replace = "a"
 """
-TOML_VALUES = ["1", "-1.5", "inf", "true", '"x"', "[]", "[1]", "[[]]", '["x", 1]', "{}", "{ a = 1 }", "1979-05-27",
-               "[" * 2000, '"\\u001b"', "''", '"' + "a" * 300 + '"', '"../x"', "{ size = 1 }"]
+TOML_VALUES = ["1", "-1.5", "inf", "true", '"x"', "[]", "[1]", "[[]]", '["x", 1]', "{}", "{ a = 1 }",
+               "1979-05-27", "[" * 2000, '"\\u001b"', "''", '"' + "a" * 300 + '"', '"../x"', "{ size = 1 }"]
 
 
 def test_exercises_are_read_whatever_is_declared(tmp_path: Path):
@@ -357,6 +357,7 @@ def test_exercises_are_read_whatever_is_declared(tmp_path: Path):
 
         def load() -> None:
             course = exercises.load(step)
-            assert all(isinstance(word, str) for word in (*course.shapes, *course.arguments, *course.versions))
+            words = (*course.shapes, *course.arguments, *course.versions)
+            assert all(isinstance(word, str) for word in words)
 
         assert outcome(load, data) in (0, 1)
