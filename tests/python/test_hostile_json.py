@@ -33,8 +33,8 @@ DEEP, LONG = "@deep@", "@long@"  # stand for lists in lists and for a number tha
 VALUES = [None, True, False, 0, 1, 5, -1, 1.5, -0.0, 1e308, -1e308, 5e-324, 1e-30, 1e30, 10 ** 19, 10 ** 30,
           LONG, float("inf"), float("nan"), "", "x", "1", "\ud800", "a" * 300, "\x1b[31m", "\x00", "a\nb",
           "../../x", "a/b.h", "/etc/x.h", "{{runs}}", "</section>", "2^99999x0", "M=2^9999 N=0 K=0 float32",
-          "1.1", "7.5", "passed", "2030-01-02\ud80003:04:05", "\u202e", "ok", "copy", [], {}, [[]], [1], ["x"], {"": 0}, {"x": {}},
-          {"a": [{"b": {}}]}, DEEP]
+          "1.1", "7.5", "passed", "2030-01-02\ud80003:04:05", "\u202e", "ok", "copy", [], {}, [[]], [1],
+          ["x"], {"": 0}, {"x": {}}, {"a": [{"b": {}}]}, DEEP]
 KEYS = ["", "x", "1.1", "99.99", "x.1", "a/b.h", "../b.h", "\ud800", "a" * 300, "\x1b", "schema", "kind",
         "program", "steps", "devices", "error", "PyTorch"]
 TEXTS = ["{", "}", "[", "]", '"', ",", ":", "\\", "0", "-", "e", ".", "\n", "\x00", "\ufeff", "null", "NaN",
