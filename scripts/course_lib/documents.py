@@ -24,8 +24,7 @@ MOST_PARTS = 16  # of a path
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
-# What a value may be: a type, several, or a function that says whether it is one.
-Kind = type | tuple | Callable[[object], bool]
+Kind = Any  # what a value may be: a type, several, or a function that says whether it takes the value
 
 
 def _what(error: OSError | ValueError) -> str:
