@@ -55,7 +55,9 @@ def changed_tree(rng: random.Random, value: object) -> tuple[str, list[tuple]]:
         elif what < 0.75 and len(place) > 1:
             del container[key]
         elif what < 0.85 and isinstance(container, dict):
-            container[rng.choice(KEYS)] = container.pop(key)
+            name = rng.choice(KEYS)
+            touched.append((*place[1:-1], name))  # what has this name already is replaced
+            container[name] = container.pop(key)
         elif what < 0.9 and isinstance(container, list) and len(place) > 1:
             container.append(container[key])
         else:
