@@ -32,13 +32,14 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Callable
 
-from course_lib import exercises, mutation, process, steps
+from course_lib import documents, exercises, mutation, process, steps
 from course_lib.build import Build, build_root
-from course_lib.errors import FAILED, CourseError
+from course_lib.documents import quoted, require
+from course_lib.errors import FAILED, USAGE, CourseError
 from course_lib.exercises import Course
 from course_lib.mutation import Mutant
 from course_lib.same_code import SameCode
@@ -159,7 +160,11 @@ KEYS = ("step", "file", "function", "operator", "before", "after")
 def load_equivalent(path: Path) -> dict[tuple[str, ...], str]:
     """The proofs, by KEYS. Raises CourseError(FAILED) where an entry is no entry."""
     found = {}
-    for entry in exercises.read_toml(path).get("mutant", []):
+    try:
+        entries = documents.read_toml(path).get("mutant", [])
+    except ValueError as error:
+        raise CourseError(str(error), FAILED) from None
+    for entry in entries:
         if set(entry) != {*KEYS, "proof"} or not all(isinstance(value, str) for value in entry.values()):
             raise CourseError(f"{path.name}: an entry has {', '.join(entry)}, not {', '.join(KEYS)} and "
                               "proof", FAILED)
@@ -206,7 +211,21 @@ class Verdict:
 def load_verdicts(path: Path | None) -> dict[str, Verdict]:
     if path is None or not path.is_file():
         return {}
-    return {entry["key"]: Verdict(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))}
+    try:
+        return {entry["key"]: Verdict(**entry) for entry in documents.load(path, _validate_verdicts)}
+    except ValueError as error:
+        raise CourseError(str(error), USAGE) from None
+
+
+def _validate_verdicts(entries: object) -> None:
+    """Raises ValueError where this is not what --json writes."""
+    if not isinstance(entries, list):
+        raise ValueError("this is no list of verdicts")
+    kinds = {field.name: str for field in fields(Verdict)} | {"line": int, "seconds": (int, float)}
+    for e, entry in enumerate(entries):
+        require(entry, kinds, f"verdict {e}")
+        if unknown := entry.keys() - kinds.keys():
+            raise ValueError(f"verdict {e} has {quoted(min(unknown))}, which means nothing")
 
 
 def kind_of(verdict: Verdict, equivalent: dict[tuple[str, ...], str]) -> str:
@@ -241,7 +260,16 @@ def known_to_pass() -> set[str]:
     """The keys of the mutants that the last campaign has found to pass."""
     if not SUMMARY.is_file():
         return set()
-    return {entry["key"] for entry in json.loads(SUMMARY.read_text(encoding="utf-8"))["passing"]}
+
+    def validate(record: object) -> None:
+        require(record, {"passing": list}, "the summary")
+        for p, entry in enumerate(record["passing"]):
+            require(entry, {"key": str}, f"passing[{p}]")
+
+    try:
+        return {entry["key"] for entry in documents.load(SUMMARY, validate)["passing"]}
+    except ValueError as error:
+        raise CourseError(str(error), FAILED) from None
 
 
 def diff(text: str, mutant: Mutant) -> str:

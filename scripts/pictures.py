@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import tables
-from course_lib import drawing, pictures, results
+from course_lib import drawing, pictures, results, terminal
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     try:
         devices = tables.load_results(options.root / "results")
     except ValueError as error:
-        print(f"pictures: {error}", file=sys.stderr)
+        print(f"pictures: {terminal.visible(str(error))}", file=sys.stderr)
         return 1
     failed = False
     for device, programs in devices.items():

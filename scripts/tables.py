@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import argparse
 import html
-import json
 import re
 import sys
 from pathlib import Path
 
-from course_lib import pictures, results
+from course_lib import documents, pictures, results
+from course_lib.documents import quoted, require
+from course_lib.terminal import visible
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table: \S+ -->$", re.MULTILINE)
+COUNTS = ("mutants", "uncompiled", "equivalent", "refused")  # of the mutants of a step
 PAGE_WIDTH = 110  # what a README shows of a fenced block without a scroll bar
 
 Reports = dict[str, dict[str, dict]]  # device folder → program → report
@@ -46,7 +48,7 @@ def load_results(folder: Path) -> Reports:
 
 
 def markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(visible(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def version_table(table: dict) -> list[str]:
@@ -56,7 +58,7 @@ def version_table(table: dict) -> list[str]:
     header = ["version", "time", "rate", "of limit", *(f"of {peer}" for peer in peers),
               "max error", *shares, "verdict"]
     lines = [
-        f"**{table['problem']}**" + (f", {table['sampled']}" if table["sampled"] else ""),
+        f"**{visible(table['problem'])}**" + (f", {visible(table['sampled'])}" if table["sampled"] else ""),
         "",
         markdown_row(header),
         "|:--|" + "--:|" * (len(header) - 2) + ":--|",
@@ -98,7 +100,7 @@ def origin(report: dict) -> str:
         )
         if limits[key]
     ]
-    line = results.device_line(report)
+    line = visible(results.device_line(report))
     torch = report.get("environment", {}).get("torch")
     if torch:
         line += f"; beside PyTorch {torch}"
@@ -156,14 +158,23 @@ def summary_block(reports: Reports) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def validate_mutants(record: object) -> None:
+    """Raises ValueError where this is not what scripts/mutants.py --summary writes."""
+    require(record, {"date": str, "steps": dict}, "the summary")
+    for step, counts in record["steps"].items():
+        require(counts, dict.fromkeys(COUNTS, int), f"step {quoted(step)}")
+
+
 def mutants_block(path: Path) -> str:
     """What scripts/mutants.py --summary has written, in a sentence."""
     if not path.is_file():
         raise ValueError("no results/mutants.json: `scripts/mutants.py --summary` makes it")
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = documents.load(path, validate_mutants)
     total = {name: sum(counts[name] for counts in record["steps"].values())
-             for name in ("mutants", "uncompiled", "equivalent", "refused")}
+             for name in COUNTS}
     judged = total["mutants"] - total["uncompiled"] - total["equivalent"]
+    if judged <= 0:
+        raise ValueError(f"{path}: no mutant was judged")
     return (f"**`check` refuses {total['refused']} of {judged} mutants ({total['refused'] / judged:.1%})**, "
             f"kernels of {len(record['steps'])} steps\nwith one mistake each "
             f"({record['date']}; {total['uncompiled']} more do not compile, {total['equivalent']} compute the "
@@ -208,15 +219,20 @@ def main(arguments: list[str]) -> int:
     try:
         reports = load_results(options.root / "results")
     except ValueError as error:
-        print(f"tables: {error}", file=sys.stderr)
+        print(f"tables: {visible(str(error))}", file=sys.stderr)
         return 1
     failed = False
     for path in [options.root / "README.md", *sorted(options.root.glob("stage*/*/README.md"))]:
         if not path.is_file():
             continue
-        old = path.read_text(encoding="utf-8")
-        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
         name = path.relative_to(options.root)
+        try:
+            old = documents.read_text(path)
+        except ValueError as error:
+            print(f"tables: {error}", file=sys.stderr)
+            failed = True
+            continue
+        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
         if options.check and new != old:
             problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
         elif new != old:

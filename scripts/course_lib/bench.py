@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from . import bench_file, peers, process, python_env, results, terminal
+from . import bench_file, documents, peers, process, python_env, results, terminal
+from .documents import require
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from .steps import Step
 from .terminal import say
@@ -262,18 +263,18 @@ class Session:
         written.unlink(missing_ok=True)
         request = {"like": str(self._result(step)), "json": str(written)}
         try:
-            answer = json.loads(self.servers[name].ask(json.dumps(request)))
+            answer = documents.parse_json(self.servers[name].ask(json.dumps(request)))
+            require(answer, {}, "the answer", {"error": str})
             if "error" in answer:
                 raise ValueError(answer["error"])
-            contents = json.loads(written.read_text(encoding="utf-8"))
-            peers.validate(contents)
+            contents = documents.load(written, peers.validate)
             self.libraries |= contents["environment"]
             return contents["tables"]
         except process.Ended as ended:
             code, line = ended.code, ended.line
             if code < 0:
                 line = f"killed by signal {-code}"
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             code, line = FAILED, peers.first_line(error)
         self._fail(step, peer, number, code, line)
         reason = f"{peer} failed: {line}"

@@ -20,17 +20,15 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import peers, results, terminal
+from . import documents, peers, results, terminal
+from .documents import require
 from .errors import OK, USAGE, CourseError
 from .terminal import Column, format_table, say
 
 RUN = {"schema": int, "kind": str, "date": str, "quick": bool, "rounds": int, "environment": dict,
        "reports": list, "failures": list}
-TEXT_OR_NONE = (str, type(None))
-ENVIRONMENT = {"system": str, "processor": str, "processors": int, "python": str, "device": str,
-               "backend": str, "toolkit": str, "torch": TEXT_OR_NONE, "torch_toolkit": TEXT_OR_NONE,
-               "cudnn": TEXT_OR_NONE, "numpy": TEXT_OR_NONE}
-FAILURE = {"step": str, "program": str, "side": str, "round": int, "code": int, "line": str}
+FAILURE = {"step": results.is_step, "program": results.is_program, "side": str, "round": int, "code": int,
+           "line": str}
 
 LEAST_CHANGE = 0.02  # of a time: less is not worth a line, however narrow the spreads
 
@@ -40,44 +38,52 @@ LEAST_CHANGE = 0.02  # of a time: less is not worth a line, however narrow the s
 
 def validate(run: object) -> None:
     """Raises ValueError naming what is wrong in the run of one device."""
-    results.require(run, RUN, "the run")
+    require(run, RUN, "the run")
     if run["schema"] != 1 or run["kind"] != "bench":
-        raise ValueError(f"this is no bench of schema 1 but {run['kind']} of schema {run['schema']}")
-    results.require(run["environment"], ENVIRONMENT, "environment")
+        raise ValueError(f"this is no bench of schema 1 but {run['kind'][:60]} of schema {run['schema']}")
+    require(run["environment"], results.ENVIRONMENT, "environment")
     for r, report in enumerate(run["reports"]):
         try:
             results.validate(report)
         except ValueError as error:
             raise ValueError(f"reports[{r}]: {error}") from None
     for f, failure in enumerate(run["failures"]):
-        results.require(failure, FAILURE, f"failures[{f}]")
+        require(failure, FAILURE, f"failures[{f}]")
+
+
+def _validate_file(contents: object) -> None:
+    """The same for all that a file may hold."""
+    require(contents, {}, "what it holds")
+    if "program" in contents:
+        results.validate(contents)
+    elif contents.get("kind") == "bench_set":
+        require(contents, {"schema": int, "runs": list}, "the set")
+        if contents["schema"] != 1:
+            raise ValueError(f"schema {contents['schema']} is not known here, 1 is")
+        if not contents["runs"]:
+            raise ValueError("the set has no runs")
+        for r, run in enumerate(contents["runs"]):
+            try:
+                validate(run)
+            except ValueError as error:
+                raise ValueError(f"runs[{r}]: {error}") from None
+    else:
+        validate(contents)
 
 
 def load(path: Path) -> list[dict]:
-    """The runs in a file, a run per device. The file may also be a single program's report, and `path` a
-    folder of those, such as results/h200. Raises ValueError naming the file and what is wrong in it."""
+    """The runs in a file, a run per device: one at least. The file may also be a single program's report,
+    and `path` a folder of those, such as results/h200. Raises ValueError naming the file and what is wrong
+    in it."""
     if path.is_dir():
         reports = [results.load(file) for file in sorted(path.glob("*.json"))]
         if not reports:
             raise ValueError(f"{path}: no results are in this folder")
         return [of_reports(reports)]
-    try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(contents, dict):
-            raise ValueError("this is no object")
-        if "program" in contents:
-            results.validate(contents)
-            return [of_reports([contents])]
-        if contents.get("kind") == "bench_set":
-            results.require(contents, {"schema": int, "runs": list}, "the set")
-            runs = contents["runs"]
-        else:
-            runs = [contents]
-        for run in runs:
-            validate(run)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return runs
+    contents = documents.load(path, _validate_file)
+    if "program" in contents:
+        return [of_reports([contents])]
+    return contents["runs"] if contents["kind"] == "bench_set" else [contents]
 
 
 def of_reports(reports: list[dict]) -> dict:
@@ -133,9 +139,14 @@ def change_of(before: dict, after: dict) -> str:
         return "" if before["ms"] == after["ms"] else "timed now" if after["ms"] else "not timed now"
     if abs(after["ms"] / before["ms"] - 1) < LEAST_CHANGE:
         return ""
-    if after["ms_p90"] < before["ms_p10"]:
+
+    def spread(row: dict) -> tuple[float, float]:
+        return row["ms_p10"] or row["ms"], row["ms_p90"] or row["ms"]
+
+    (before_low, before_high), (after_low, after_high) = spread(before), spread(after)
+    if after_high < before_low:
         return "faster"
-    return "slower" if after["ms_p10"] > before["ms_p90"] else ""
+    return "slower" if after_low > before_high else ""
 
 
 def compare(before: dict, after: dict) -> list[tuple[Key, str, dict | None, dict | None]]:

@@ -29,7 +29,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args, get_origin
 
+from . import documents
+from .documents import quoted
 from .errors import FAILED, USAGE, CourseError
 from .steps import Step
 
@@ -136,7 +139,7 @@ class Course:
         return list(dict.fromkeys(v for exercise in chosen for v in exercise.versions))
 
     def solution(self, file: str) -> str:
-        return (self.step.folder / file).read_text(encoding="utf-8")
+        return documents.text_for_user(self.step.folder / file)
 
     def skeleton(self, file: str) -> str:
         """The file with its regions emptied, and nothing else changed."""
@@ -233,6 +236,15 @@ def has_exercises(step: Step) -> bool:
     return (step.folder / "exercise.toml").is_file()
 
 
+def _is_of(value: object, kind: type) -> bool:
+    """Whether it is of this type: str, dict, or list[str] and the like."""
+    if not isinstance(value, get_origin(kind) or kind):
+        return False
+    inner = get_args(kind)
+    items = value.values() if isinstance(value, dict) else value
+    return not inner or all(isinstance(one, inner[-1]) for one in items)
+
+
 def load(step: Step) -> Course:
     """What the step's exercise.toml declares. Raises CourseError: USAGE where the step has none,
     FAILED where it and the files don't agree."""
@@ -240,7 +252,10 @@ def load(step: Step) -> Course:
     if not path.is_file():
         raise CourseError(f"step {step.number} ({step.name}) has no exercises for "
                           "`scripts/course start`: its README.md says what to try there", USAGE)
-    declared = read_toml(path)
+    try:
+        declared = documents.read_toml(path)
+    except ValueError as error:
+        raise CourseError(str(error), FAILED) from None
 
     def wrong(what: str) -> CourseError:
         return CourseError(f"{path.parent.name}/exercise.toml: {what}", FAILED)
@@ -248,34 +263,34 @@ def load(step: Step) -> Course:
     def taken(record: dict, keys: dict[str, type], place: str) -> None:
         for key, value in record.items():
             if key not in keys:
-                raise wrong(f"{place} has a key '{key}' that means nothing")
-            if not isinstance(value, keys[key]):
-                raise wrong(f"{place}: '{key}' is not a {keys[key].__name__}")
+                raise wrong(f"{place} has a key {quoted(key)} that means nothing")
+            if not _is_of(value, keys[key]):
+                raise wrong(f"{place}: '{key}' is not a {getattr(keys[key], '__name__', keys[key])}")
 
-    taken(declared, {"shapes": list, "arguments": list, "aligned": bool, "races": dict,
-                     "exercise": list}, "the file")
-    taken(declared.get("races", {}), {"size": str, "arguments": list}, "'races'")
+    taken(declared, {"shapes": list[str], "arguments": list[str], "aligned": bool, "races": dict,
+                     "exercise": list[dict]}, "the file")
+    taken(declared.get("races", {}), {"size": str, "arguments": list[str]}, "'races'")
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
-        place = f"exercise '{entry.get('name', '?')}'"
-        taken(entry, {"name": str, "file": str, "versions": list, "owner": dict, "blank": str,
-                      "hints": list, "mistake": list}, place)
+        place = f"exercise {quoted(str(entry.get('name', '?')))}"
+        taken(entry, {"name": str, "file": str, "versions": list[str], "owner": dict[str, str], "blank": str,
+                      "hints": list[str], "mistake": list[dict]}, place)
         for key in ("name", "file", "hints"):
             if key not in entry:
                 raise wrong(f"{place} has no '{key}'")
         if len(entry["hints"]) != HINTS:
             raise wrong(f"{place} has {len(entry['hints'])} hints, not {HINTS}")
         file = entry["file"]
-        if not (step.folder / file).is_file():
-            raise wrong(f"{place}: there is no {file}")
+        if not documents.is_path(file) or not (step.folder / file).is_file():
+            raise wrong(f"{place}: there is no {quoted(file)[1:-1]}")
         if step.has_versions and not file.startswith("versions/"):
             raise wrong(f"{place}: {file} is no file of versions/, of which each is compiled alone")
         if file not in found:
-            found[file] = iter(regions((step.folder / file).read_text(encoding="utf-8"), file))
+            found[file] = iter(regions(documents.text_for_user(step.folder / file), file))
         region = next(found[file], None)
         if region is None:
-            raise wrong(f"{file} has fewer regions than exercises: nothing for '{entry['name']}'")
+            raise wrong(f"{file} has fewer regions than exercises: nothing for {quoted(entry['name'])}")
         mistakes = []
         for mistake in entry.get("mistake", []):
             taken(mistake, {"name": str, "find": str, "replace": str}, f"a mistake of {place}")
@@ -298,18 +313,3 @@ def load(step: Step) -> Course:
     return Course(step, shapes, arguments, tuple(exercises),
                   RaceRun(races.get("size", shapes[0] if shapes else ""),
                           tuple(races.get("arguments", arguments))), declared.get("aligned", False))
-
-
-def read_toml(path: Path) -> dict:
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10: pip brings its own reader along
-        try:
-            from pip._vendor import tomli as tomllib
-        except ImportError:
-            raise CourseError("exercises need Python 3.11, or 3.10 with pip: apt install "
-                              "python3-pip", USAGE) from None
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise CourseError(f"{path}: {error}", FAILED) from None

@@ -20,7 +20,10 @@ import json
 import re
 from pathlib import Path
 
+from . import documents
 from .check import Run, Setting
+from .documents import is_list_of_texts, quoted, require
+from .errors import FAILED, CourseError
 from .exercises import Course, Exercise
 
 LIKENESS = 0.85  # from here on a failure is said to look like a known mistake
@@ -86,6 +89,17 @@ def digest(course: Course, exercise: Exercise) -> str:
 # ---- The file ----------------------------------------------------------------------------------
 
 
+def _validate(contents: object) -> None:
+    """Raises ValueError where this is not laid out as signatures.json is."""
+    require(contents, {}, "what it holds")
+    for number, exercises in contents.items():
+        require(exercises, {}, quoted(number))
+        for name, record in exercises.items():
+            place = f"{quoted(number)}, {quoted(name)}"
+            require(record, {"digest": str, "runs": is_list_of_texts, "mistakes": dict}, place)
+            require(record["mistakes"], dict.fromkeys(record["mistakes"], str), f"{place}, mistakes")
+
+
 class Signatures:
     """What signatures.json holds."""
 
@@ -93,7 +107,10 @@ class Signatures:
         self.path = path
         self._steps: dict[str, dict] = {}
         if path.is_file():
-            self._steps = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                self._steps = documents.load(path, _validate)
+            except ValueError as error:
+                raise CourseError(str(error), FAILED) from None
 
     def known(self, course: Course, exercise: Exercise) -> dict[str, Words]:
         """mistake -> fingerprint; empty where none was derived."""

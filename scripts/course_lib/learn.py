@@ -14,15 +14,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import (compiling, exercises, fingerprints, sanitizer, speed, steps, terminal,
-               verdict_words)
+from . import (compiling, documents, exercises, fingerprints, progress_file, sanitizer, speed, steps,
+               terminal, verdict_words)
 from .build import Build, build_root
 from .errors import FAILED, OK, USAGE, CourseError
 from .exercises import BEGIN, Course, Exercise
 from .fingerprints import Signatures
 from .terminal import say
 from .verdict import Judge, Verdict, run_written
-from .workspace import ENDINGS, Progress, Workspace
+from .workspace import Progress, Workspace, write_text
 
 WIDTH = 100
 
@@ -92,7 +92,7 @@ def contract_of(text: str) -> list[str]:
 
 def line_of(path: Path, exercise: Exercise) -> int:
     """The line of the learner's file in which the exercise begins; 1 where it is gone."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(documents.text_for_user(path).splitlines(), 1):
         begin = BEGIN.match(line)
         if begin and exercise.region.task.startswith(begin[2]):
             return number
@@ -262,9 +262,13 @@ def solution(course: Course, workspace: Workspace, give_up: bool) -> int:
 def export_progress(workspace: Workspace, path: Path) -> int:
     """One file with the progress and the learner's files."""
     progress = Progress(workspace)
-    files = {str(file.relative_to(workspace.folder)): file.read_text(encoding="utf-8")
+    files = {str(file.relative_to(workspace.folder)): documents.text_for_user(file)
              for file in workspace.all_files()}
-    record = {"schema": 1, "steps": progress.steps, "files": files}
+    record = {"schema": progress_file.SCHEMA, "steps": progress.steps, "files": files}
+    try:
+        progress_file.validate_export(record)
+    except ValueError as error:  # a name that the other machine might refuse
+        raise CourseError(f"the workspace cannot be exported: {error}", USAGE) from None
     try:
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -274,36 +278,30 @@ def export_progress(workspace: Workspace, path: Path) -> int:
 
 
 def import_progress(workspace: Workspace, path: Path) -> int:
-    """Takes over an exported file. A file that is here and differs is kept as it is."""
+    """Takes over an exported file, once all of it is known to be right. A file that is here and differs is
+    kept as it is, and nothing that was reached here is lost."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CourseError(f"{path} can't be read: {error}", USAGE) from None
-    if (not isinstance(record, dict) or record.get("schema") != 1
-            or not isinstance(record.get("steps"), dict)
-            or not isinstance(record.get("files"), dict)):
-        raise CourseError(f"{path} was not written by `scripts/course progress --export`", USAGE)
+        record = documents.load(path, progress_file.validate_export)
+    except ValueError as error:
+        raise CourseError(str(error), USAGE) from None
+    names = record["files"]
+    for name in names:
+        above = [parent for parent in Path(name).parents if parent.name]
+        if (workspace.folder / name).is_dir() or any(
+                str(parent) in names or (workspace.folder / parent).is_file() for parent in above):
+            raise CourseError(f"{path}: '{name}' cannot be both a file and a folder", USAGE)
+    progress = Progress(workspace)
     taken = 0
-    for name, text in record["files"].items():
+    for name, text in names.items():
         target = workspace.folder / name
-        inside = os.path.normpath(target).startswith(os.path.normpath(workspace.folder) + os.sep)
-        if not isinstance(text, str) or not inside or not name.endswith(ENDINGS):
-            raise CourseError(f"{path}: '{name}' is no file of a workspace", USAGE)
-        if target.is_file() and target.read_text(encoding="utf-8") != text:
+        if target.is_file() and target.read_text(encoding="utf-8", errors="replace") != text:
             terminal.warn(f"{name} is here already and differs: yours stays")
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        write_text(target, text)
         taken += 1
-    progress = Progress(workspace)
     for number, theirs in record["steps"].items():
-        if not isinstance(theirs, dict):
-            raise CourseError(f"{path}: step {number} is not an object", USAGE)
-        mine = progress.steps.setdefault(number, theirs)
-        if mine is not theirs and theirs.get("state") == "passed" and mine.get("state") != "passed":
-            progress.steps[number] = {**mine, **theirs}
-        for device, figures in theirs.get("devices", {}).items():
-            mine.setdefault("devices", {}).setdefault(device, figures)
+        progress.steps[number] = progress_file.merged(progress.steps.get(number, {}), theirs)
     progress.save()
     say(f"{len(record['steps'])} steps and {taken} files taken from {path}")
     return OK

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import problems, results
+from .documents import require
 from .errors import FAILED, INTERRUPTED, OK, USAGE, CourseError
+from .terminal import visible
 
 # A peer measures one problem: its rows, or CannotDo.
 Measure = Callable[[problems.Problem], list[dict]]
@@ -122,12 +124,12 @@ def peer_file(peer: str, environment: dict, tables: list[dict]) -> dict:
 
 def validate(contents: object) -> None:
     """Raises ValueError naming what is wrong in a peer's file."""
-    results.require(contents, {"schema": int, "kind": str, "peer": str, "environment": dict,
-                               "tables": list}, "the peer's file")
+    require(contents, {"schema": int, "kind": str, "peer": str, "environment": dict, "tables": list},
+            "the peer's file")
     if contents["schema"] != 1 or contents["kind"] != "peer":
         raise ValueError("this is no peer's file of schema 1")
     for t, table in enumerate(contents["tables"]):
-        results.require(table, {"problem": str, "rows": list}, f"tables[{t}]")
+        require(table, {"problem": str, "rows": list}, f"tables[{t}]")
         for r, row in enumerate(table["rows"]):
             results.validate_row(row, f"tables[{t}].rows[{r}]")
 
@@ -143,12 +145,12 @@ def write_json(path: Path, contents: dict) -> None:
 
 
 def print_table(table: dict) -> None:
-    print(f"\n{table['problem']}")
+    print(f"\n{visible(table['problem'])}")
     for row in table["rows"]:
         spread = f"{results.format_ms(row['ms_p10'])} to {results.format_ms(row['ms_p90'])}"
         figures = (f"{results.format_ms(row['ms']):>8}  ({spread})"
                    f"  error {results.format_error(row)}" if row["ms"] else row["skipped"])
-        print(f"{row['name']:<24} {figures}  {row['note']}".rstrip(), flush=True)
+        print(visible(f"{row['name']:<24} {figures}  {row['note']}".rstrip()), flush=True)
 
 
 # ---- The command line of a peer's script -------------------------------------------------------
@@ -233,5 +235,5 @@ def main(script: str, body: Callable[[], None]) -> int:
         line, code = first_line(error), FAILED
     except KeyboardInterrupt:
         line, code = "interrupted", INTERRUPTED
-    print(f"{script}: {line}", file=sys.stderr)
+    print(f"{script}: {visible(line)}", file=sys.stderr)
     return code

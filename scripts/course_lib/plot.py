@@ -44,8 +44,8 @@ def series_of(report: dict) -> dict[str, dict]:
     if not isinstance(series, dict):
         raise ValueError("'series' is not an object")
     for name, one in series.items():
-        if not re.fullmatch(r"[\w-]+", name):  # it becomes part of a file's name
-            raise ValueError(f"series '{name}': a name is letters, digits, '_' and '-'")
+        if not re.fullmatch(r"[\w-]{1,100}", name, re.ASCII):  # it becomes part of a file's name
+            raise ValueError(f"series '{json.dumps(name)[1:-1][:60]}': a name is letters, digits, '_' and '-'")
         if not isinstance(one, dict) or not {"columns", "rows"} <= one.keys():
             raise ValueError(f"series '{name}' has no columns and rows")
         columns, rows = one["columns"], one["rows"]
@@ -247,13 +247,20 @@ def draw(report: dict, folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
+    from course_lib import results
+
     folder = Path(arguments[0])
     for name in arguments[1:]:
-        report = json.loads(Path(name).read_text(encoding="utf-8"))
+        try:
+            report = results.load(Path(name))
+        except ValueError as error:
+            print(f"plot: {error}", file=sys.stderr)
+            return 2
         for file in draw(report, folder):
             print(file, flush=True)
     return 0
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folder: it has a profile.py, too
     sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 import tempfile
@@ -289,9 +288,8 @@ def _short(name: str) -> str:
 def _needed_bytes(file: Path, version: str) -> float | None:
     """What the version must move at least, by the report that its program has written."""
     try:
-        report = json.loads(file.read_text(encoding="utf-8"))
-        results.validate(report)
-    except (OSError, ValueError):
+        report = results.load(file)
+    except ValueError:
         return None
     for table in report["tables"]:
         for row in table["rows"]:

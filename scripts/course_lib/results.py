@@ -7,44 +7,57 @@ that was not taken, and one that is not a number, is null.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import documents, plot
+from .documents import is_list_of_texts, quoted, require, shown
 from .terminal import Column, format_table
 
 FIGURE = (int, float, type(None))
-REPORT = {"schema": int, "step": str, "program": str, "summary": str, "date": str, "quick": bool,
+
+
+def is_amount(value: object) -> bool:
+    """Whether this is a time, a rate or a share that some machine could reach, or was not taken: null. In
+    these limits no product and no quotient of a few of them is infinite, or 0."""
+    if value is None:
+        return True
+    return documents.is_of(value, (int, float)) and (value == 0 or 1e-30 <= value <= 1e30)
+
+
+def is_step(value: object) -> bool:
+    """Whether this is a step's number: "1.10"."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", value) is not None
+
+
+def is_program(value: object) -> bool:
+    """Whether this can be a program's name, by which files are named, too."""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,100}", value) is not None
+
+
+REPORT = {"schema": int, "step": is_step, "program": is_program, "summary": str, "date": str, "quick": bool,
           "seed": int, "device": dict, "limits": dict, "tables": list, "facts": list}
 DEVICE = {"name": str, "backend": str, "toolkit": str, "wave_size": int, "multiprocessors": int}
-LIMITS = {"copy_bytes_per_s": FIGURE, "read_bytes_per_s": FIGURE, "fma_operations_per_s": FIGURE}
-TABLE = {"problem": str, "sampled": str, "reference_ms": FIGURE, "rows": list}
-ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, "ms": FIGURE,
-       "ms_p10": FIGURE, "ms_p90": FIGURE, "rate": FIGURE, "rate_unit": str, "of_limit": FIGURE,
-       "limit": str, "of_peer": dict, "max_error": FIGURE, "bound": FIGURE,
+LIMITS = {"copy_bytes_per_s": is_amount, "read_bytes_per_s": is_amount, "fma_operations_per_s": is_amount}
+TABLE = {"problem": str, "sampled": str, "reference_ms": is_amount, "rows": list}
+ROW = {"name": str, "lesson": str, "peer": bool, "status": str, "skipped": str, "ms": is_amount,
+       "ms_p10": is_amount, "ms_p90": is_amount, "rate": is_amount, "rate_unit": str,
+       "of_limit": is_amount, "limit": str, "of_peer": dict, "max_error": FIGURE, "bound": FIGURE,
        "index": int, "compared": int, "note": str}
 FACT = {"name": str, "value": FIGURE, "unit": str}
-# Keys that came later: absent in older files.
+TEXT_OR_NONE = (str, type(None))
+ENVIRONMENT = {"system": str, "processor": str, "processors": int, "python": str, "device": str,
+               "backend": str, "toolkit": str, "torch": TEXT_OR_NONE, "torch_toolkit": TEXT_OR_NONE,
+               "cudnn": TEXT_OR_NONE, "numpy": TEXT_OR_NONE}
+# Keys that came later, and those that `scripts/course bench` adds: absent in other files.
 # The headline is the problem that stands for the step, the dimensions are the names of --size's numbers.
-MORE_OF_REPORT = {"commit": str, "headline": str, "dimensions": list}
-MORE_OF_ROW = {"of_bound": FIGURE}  # the largest share of its bound that an element's error is
-
-
-def require(record: object, keys: dict, place: str, optional: dict | None = None) -> None:
-    """Raises ValueError where the record lacks one of the keys or holds another type there; `optional`
-    keys may be absent."""
-    if not isinstance(record, dict):
-        raise ValueError(f"{place} is not an object")
-    for key in keys:
-        if key not in record:
-            raise ValueError(f"{place} has no '{key}'")
-    for key, kind in {**keys, **(optional or {})}.items():
-        value = record.get(key)
-        if key not in record:
-            continue
-        # bool is an int to Python, and must not pass as a number.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{place}: '{key}' cannot be {json.dumps(value)}")
+MORE_OF_REPORT = {"commit": str, "headline": str, "dimensions": is_list_of_texts, "rounds": int,
+                  "environment": dict, "peer_series": dict}
+MORE_OF_ROW = {"of_bound": FIGURE,  # the largest share of its bound that an element's error is
+               "bytes": is_amount, "operations": is_amount, "rounds": int, "first": int, "failed": int,
+               "unwritten": int}
 
 
 def validate(report: object) -> None:
@@ -54,34 +67,36 @@ def validate(report: object) -> None:
         raise ValueError(f"schema {report['schema']} is not known here, 1 is")
     require(report["device"], DEVICE, "device")
     require(report["limits"], LIMITS, "limits")
+    require(report.get("environment", {}), {}, "environment", ENVIRONMENT)
     for t, table in enumerate(report["tables"]):
         require(table, TABLE, f"tables[{t}]")
         for r, row in enumerate(table["rows"]):
             validate_row(row, f"tables[{t}].rows[{r}]")
     for f, fact in enumerate(report["facts"]):
         require(fact, FACT, f"facts[{f}]")
+    plot.series_of(report)
+    for peer, series in report.get("peer_series", {}).items():
+        try:
+            plot.series_of({"series": series})
+        except ValueError as error:
+            raise ValueError(f"peer_series of {quoted(peer)}: {error}") from None
 
 
 def validate_row(row: object, place: str) -> None:
     """The same for a row of a table."""
     require(row, ROW, place, MORE_OF_ROW)
     if row["status"] not in ("ok", "FAIL", "skipped"):
-        raise ValueError(f"{place}: status '{row['status']}' is not ok, FAIL or skipped")
+        raise ValueError(f"{place}: status {quoted(row['status'])} is not ok, FAIL or skipped")
     if row["rate_unit"] not in ("B/s", "operations/s"):
-        raise ValueError(f"{place}: rate_unit '{row['rate_unit']}' is not known")
+        raise ValueError(f"{place}: rate_unit {quoted(row['rate_unit'])} is not known")
     for peer, ratio in row["of_peer"].items():
-        if not isinstance(ratio, (int, float)) or isinstance(ratio, bool):
-            raise ValueError(f"{place}: of_peer['{peer}'] is not a number")
+        if ratio is None or not is_amount(ratio):
+            raise ValueError(f"{place}: of_peer[{quoted(peer)}] cannot be {shown(ratio)}")
 
 
 def load(path: Path) -> dict:
     """The report in a file. Raises ValueError naming the file and what is wrong in it."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        validate(report)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return report
+    return documents.load(path, validate)
 
 
 def dump(value: object, indent: int = 0) -> str:

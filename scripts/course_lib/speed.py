@@ -14,9 +14,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import check, compiling, process, results
+from . import check, compiling, documents, process, results
 from .build import Build, build_root
 from .compiling import Compiled, Compiler
+from .documents import require
 from .errors import FAILED, OK
 from .exercises import Course
 from .terminal import say
@@ -57,9 +58,9 @@ def version_to_time(course: Course, build: Build, versions: list[str]) -> tuple[
     chosen = folder_of(course, build) / "fastest.json"
     key = " ".join([str(program.stat().st_mtime_ns), *versions])
     try:
-        return json.loads(chosen.read_text(encoding="utf-8"))[key], ""
-    except (OSError, ValueError, KeyError):
-        pass
+        return documents.load(chosen, lambda kept: require(kept, {key: str}, "the choice"))[key], ""
+    except ValueError:
+        pass  # not chosen yet, or for another build
     report, failure = timed(course, build, program, versions, ["--no-limits"], "choice.json")
     if report is None:
         return "", failure
@@ -207,10 +208,13 @@ def timed(course: Course, build: Build, program: Path, versions: list[str], more
     for version in versions:
         command += ["--version", version]
     code, out, complaint = process.limited(command, seconds, {**os.environ, **(variables or {})})
-    if code == 0 and written.is_file():
-        return results.load(written), ""
-    whose = "the solution" if program == build.program(course.step) else "your version"
     why = f"was not at its end after {seconds:.0f} s" if code is None else "failed"
+    if code == 0 and written.is_file():
+        try:
+            return results.load(written), ""
+        except ValueError as error:
+            why = f"wrote no results: {error}"
+    whose = "the solution" if program == build.program(course.step) else "your version"
     return None, f"speed        {whose} {why} on {build.backend}\n{(out + complaint).rstrip()}"
 
 

@@ -6,7 +6,9 @@ off. Everywhere else the output is plain lines, complete and in order.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import sys
 import threading
@@ -29,17 +31,62 @@ def width() -> int:
     return shutil.get_terminal_size().columns if is_terminal() else 10_000
 
 
+# What steers a terminal instead of being seen on it, or cannot be written: control characters, changes of
+# direction, other ends of lines, halves of surrogate pairs.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN_IN_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+
+def _escape(match: re.Match) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode()
+
+
+def visible(text: str) -> str:
+    """The text in one line, with everything escaped that a terminal would obey: \\x1b, \\n."""
+    return _UNSEEN.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """The same for a text of several lines, which may have tabs."""
+    return _UNSEEN_IN_LINES.sub(_escape, text)
+
+
 def paint(text: str, style: str) -> str:
     return f"\033[{STYLES[style]}m{text}\033[0m" if style and has_color() else text
 
 
 def say(text: str = "", style: str = "") -> None:
-    print(paint(text, style), flush=True)
+    show(paint(visible_lines(text), style))
+
+
+def show(line: str) -> None:
+    """Prints what is painted already."""
+    print(line, flush=True)
 
 
 def warn(text: str) -> None:
+    """One line on stderr."""
     sys.stdout.flush()
-    print(f"course: {text}", file=sys.stderr, flush=True)
+    print(f"course: {visible(text)}", file=sys.stderr, flush=True)
+
+
+def open_output() -> None:
+    """A stream that is closed (`>&-`) takes all and keeps nothing; a character that the terminal's encoding
+    lacks is escaped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+    with contextlib.suppress(AttributeError):  # a stand-in of a test's
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def settle_output() -> None:
+    """Hands on what was printed. What can't be (the disk is full, the reader has gone) is dropped, so that
+    Python itself does not complain of it at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def shorten(text: str, columns: int) -> str:
@@ -59,7 +106,7 @@ def format_table(columns: list[Column], rows: list[list[str]], available: int) -
     characters and leaving out the optional ones (last one first) can do it. The first line is the
     header."""
     shown = list(range(len(columns)))
-    cells = [[column.title for column in columns], *rows]
+    cells = [[visible(text) for text in row] for row in ([column.title for column in columns], *rows)]
     widths = [max(len(row[c]) for row in cells) for c in range(len(columns))]
 
     def excess() -> int:
@@ -121,7 +168,7 @@ class Progress:
 
     def update(self, text: str) -> None:
         if is_terminal():
-            print("\r\033[K" + shorten(f"{self.title}  {text}", width() - 1), end="", flush=True)
+            print("\r\033[K" + shorten(visible(f"{self.title}  {text}"), width() - 1), end="", flush=True)
         elif time.monotonic() - self.last_plain >= self.PLAIN_INTERVAL:
             self.last_plain = time.monotonic()
             say(f"{self.title}  {text}")

@@ -27,9 +27,9 @@ def work_of(program: str, table: dict, row: dict) -> tuple[float, float] | None:
     is_bytes = row["rate_unit"] == "B/s"
     try:
         other = (_operations if is_bytes else _bytes)(program, table["problem"])
-    except (KeyError, IndexError, TypeError, ValueError):  # a problem that is worded otherwise
-        return None
-    if not other:
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError):  # a problem that is worded
+        return None  # otherwise, or sizes that nothing has
+    if not 1e-30 <= other <= 1e30:
         return None
     return (done, other) if is_bytes else (other, done)
 

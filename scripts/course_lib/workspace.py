@@ -1,7 +1,7 @@
 """The learner's own files under workspace/, and what has been reached, in progress.json.
 
-Nothing here is overwritten: a file that is begun anew is kept under a dated name, and a progress
-file that can't be read is moved aside.
+Nothing here is lost: a file that is begun anew is kept under a dated name, and so is a progress file
+that was broken and is mended.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import progress_file
 from .errors import USAGE, CourseError
 from .exercises import Course
+from .progress_file import ENDINGS
 from .steps import Step
 from .terminal import warn
 
-SCHEMA = 1
 NAME = "progress.json"
-ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of steps that have none
+MOST_PROBLEMS = 10  # of a broken file that are named
 
 
 def _now() -> str:
@@ -78,7 +79,7 @@ class Workspace:
         for name in course.files:
             path = self.file(course.step, name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, course.skeleton(name))
+            write_text(path, course.skeleton(name))
         return kept
 
 
@@ -86,50 +87,72 @@ def _shown(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
-def _put_aside(path: Path, why: str) -> Path:
-    """Renames dot.h to dot.h.20300102-030405.old, or to a name like it that is free."""
+def _free_name(path: Path, why: str) -> Path:
+    """For dot.h dot.h.20300102-030405.old, or a name like it that is free."""
     stamp = re.sub(r"\D", "", _now())
     more = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     names = (path.with_name(f"{path.name}.{stamp[:8]}-{stamp[8:]}{word}.{why}") for word in more)
-    free = next(name for name in names if not name.exists())
+    return next(name for name in names if not name.exists())
+
+
+def _put_aside(path: Path, why: str) -> Path:
+    free = _free_name(path, why)
     os.replace(path, free)
     return free
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
+    """The name never holds half of it."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_bytes(data)
     os.replace(temporary, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a learner's file, or the progress, whole or not at all. Raises CourseError(USAGE) where a
+    folder is in its place."""
+    if path.is_dir():
+        raise CourseError(f"{_shown(path)} is a folder: move it away, it is in the place of a file", USAGE)
+    _write(path, text.encode())
 
 
 # ---- Progress ----------------------------------------------------------------------------------
 
 
 class Progress:
-    """What the learner has reached, step by step and device by device.
+    """What the learner has reached, step by step and device by device, as progress_file.py lays it out.
 
-        {"schema": 1, "steps": {"1.3": {"state": "passed", "hints": {"block_sum_tree": 2},
-         "devices": {"cpu: AMD EPYC": {"date": ..., "version": "two_pass", "ms": 1.2,
-         "of_limit": 0.8, "of_solution": 0.97, "of_vendor": null, "medal": "gold"}},
-         "files": {"dot.h": "sha256..."}}}}
+    A file that is broken is mended as it is read: what was left out is named, and the file as it was is
+    kept beside it. Raises CourseError(USAGE) where there is something that cannot be read at all.
     """
 
     def __init__(self, workspace: Workspace):
         self.path = workspace.folder / NAME
         self.steps: dict[str, dict] = {}
-        if not self.path.is_file():
-            return
         try:
-            self.steps = read_progress(self.path)
-        except ValueError as error:
-            aside = _put_aside(self.path, "broken")
-            warn(f"{self.path.name} could not be read ({error}): it is kept as {aside.name}, and a "
-                 "new one begins")
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CourseError(f"{_shown(self.path)} cannot be read: {error.strerror}", USAGE) from None
+        self.steps, problems = progress_file.read(data)
+        if problems:
+            self._keep_mended(data, problems)
+
+    def _keep_mended(self, data: bytes, problems: list[str]) -> None:
+        aside = _free_name(self.path, "broken")
+        _write(aside, data)  # a copy: without it nothing of the file is touched
+        self.save()
+        for problem in problems[:MOST_PROBLEMS]:
+            warn(f"{NAME}: {problem}")
+        if len(problems) > MOST_PROBLEMS:
+            warn(f"{NAME}: {len(problems) - MOST_PROBLEMS} more like these")
+        warn(f"{NAME} has been mended: what is named above was left out; the file as it was is {aside.name}")
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"schema": SCHEMA, "steps": self.steps}
-        _write(self.path, json.dumps(record, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        record = {"schema": progress_file.SCHEMA, "steps": self.steps}
+        write_text(self.path, json.dumps(record, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
     def of(self, step: Step) -> dict:
         return self.steps.setdefault(step.number, {})
@@ -169,21 +192,3 @@ class Progress:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_progress(path: Path) -> dict[str, dict]:
-    """The steps of a progress file. Raises ValueError that says what is wrong with it."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(str(error)) from None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is not {SCHEMA}")
-    steps = record.get("steps")
-    if not isinstance(steps, dict) or not all(isinstance(value, dict) for value in steps.values()):
-        raise ValueError("'steps' is not an object of objects")
-    for number, step in steps.items():
-        for key, kind in (("devices", dict), ("files", dict), ("hints", dict), ("state", str)):
-            if key in step and not isinstance(step[key], kind):
-                raise ValueError(f"'{key}' of step {number} is not of the right kind")
-    return steps

@@ -632,3 +632,56 @@ def test_course_starts_on_a_bare_python(machine: Machine):
     done = subprocess.run(bare, env=machine.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["list"], ["list", "--json"]])
+def test_what_cannot_be_printed_is_one_line(machine: Machine, words: list[str]):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(machine.command(*words), env=machine.environment(), cwd=machine.root,
+                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr == "course: the disk is full: free some space and run the same command again\n"
+
+
+def test_output_may_be_closed(machine: Machine):
+    for closed in (">&-", ">&- 2>&-"):
+        done = subprocess.run(["/bin/sh", "-c", f'"$@" {closed}', "sh", *machine.command("list")],
+                              env=machine.environment(), capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("words", [["run", "\x1b[31m"], ["run", "--backend", "\x1b[31m"], ["\x1b[31m"],
+                                   ["run", "a\nb\x9b\u202e"], ["bench", "--merge", "\x1b[31m\r"],
+                                   ["progress", "--import", "\x1b]0;title\x07"], ["list", "\x1b[31m"]])
+def test_arguments_are_shown_in_one_line_and_steer_no_terminal(machine: Machine, words: list[str]):
+    done = machine.course(*words)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("course: ")
+    assert "\\x" in done.stderr and done.stderr[:-1].isprintable() and done.stderr[-1] == "\n"
+
+
+def test_texts_of_files_steer_no_terminal(machine: Machine, report: dict):
+    report["tables"][0]["rows"][1]["name"] = "naive\x1b[2J\nnext"
+    report["tables"][0]["problem"] = "n=1\x9b\u202e"
+    path = machine.root / "report.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    done = machine.course("bench", "--compare", str(path), str(path))
+    assert done.returncode == 0
+    done = machine.course("bench", "--merge", str(path))
+    assert done.returncode == 0 and "n=1\\x9b\\u202e" in done.stdout
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    report["quick"] = "\x1b[2J"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    done = machine.course("bench", "--merge", str(path))
+    assert done.returncode == 2 and done.stderr[:-1].isprintable() and "'quick' cannot be" in done.stderr
+
+
+def test_a_folder_in_place_of_a_file_is_one_line(machine: Machine):
+    folder = str(machine.root / "scripts")
+    for words in (["progress", "--import", folder], ["progress", "--export", folder],
+                  ["bench", "--compare", folder, folder], ["bench", "--merge", folder],
+                  ["plot", "--no-setup", "--json", folder], ["report", folder]):
+        done = machine.course(*words)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, (words, done.stderr)
+    machine.variables["COURSE_WORKSPACE"] = str(machine.root / "README.md")
+    done = machine.course("list")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr

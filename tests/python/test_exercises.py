@@ -5,6 +5,7 @@ Nothing is compiled here; scripts/exercises.py holds the real exercises to the r
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import threading
@@ -16,7 +17,7 @@ import pytest
 from conftest import ROOT
 from course_lib import check, exercises, fingerprints, learn, steps, verdict_words, watch
 from course_lib.check import Outcome, Run
-from course_lib.errors import CourseError
+from course_lib.errors import USAGE, CourseError
 from course_lib.workspace import Progress, Workspace
 
 HEADER = """// 1.1  sum: a sum of two vectors.
@@ -354,16 +355,72 @@ def test_start_never_overwrites(course, workspace, capsys):
     assert mine.read_text() == course.skeleton("sum.h")
 
 
-def test_a_broken_progress_file_is_moved_aside(course, workspace, capsys):
-    learn.start(course, workspace, reset=False)
+def kept_as_it_was(workspace: Workspace) -> list[str]:
+    return [path.read_text() for path in workspace.folder.glob("progress.json.*.broken")]
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "steps": []}', "[" * 5000,
+                                    '{"schema": 1, "steps": {"1.1": []}}', "null", "\x00", '{"steps": 1e999}'])
+def test_a_progress_file_of_which_nothing_can_be_read_is_kept_beside_a_new_one(workspace, capsys, broken):
+    workspace.folder.mkdir()
     path = workspace.folder / "progress.json"
-    for broken in ("{", "[]", '{"schema": 9}', '{"schema": 1, "steps": {"1.1": []}}',
-                   '{"schema": 1, "steps": {"1.1": {"devices": []}}}'):
+    path.write_text(broken)
+    assert Progress(workspace).steps == {}
+    assert "progress.json has been mended" in capsys.readouterr().err
+    assert kept_as_it_was(workspace) == [broken]
+    assert Progress(workspace).steps == {} and capsys.readouterr().err == ""
+
+
+PASSED = {"state": "passed", "started": "2030-01-02T03:04:05", "passed": "2030-01-02T04:04:05",
+          "hints": {"first": 2}, "files": {"sum.h": "0" * 64}, "newer": {"key": [1]},
+          "devices": {"cuda: A": {"ms": 2.0, "date": "2030-01-02T04:04:05", "version": "naive",
+                                  "of_limit": None, "of_vendor": 0.5, "medal": "gold"}}}
+
+
+@pytest.mark.parametrize(("change", "left", "line"), [
+    ({"state": 5}, {"state"}, "'1.1', 'state' cannot be 5"),
+    ({"devices": "x"}, {"devices"}, "'1.1', 'devices' cannot be \"x\": it is an object"),
+    ({"hints": {"first": 10 ** 30}}, {"hints"}, "'1.1', 'hints', 'first' cannot be 1000"),
+    ({"hints": {"\ud800": 1}}, {"hints"}, "'1.1', 'hints', '\\ud800' is no name there"),
+    ({"files": {"x" * 300: "0" * 64}}, {"files"}, "xxx…' is no name there"),
+    ({"started": "yesterday"}, {"started"}, "'1.1', 'started' cannot be \"yesterday\""),
+    ({"newer": "\ud800"}, {"newer"}, "'1.1', 'newer': half of a surrogate pair is no text"),
+    ({"newer": float("inf")}, {"newer"}, "'1.1', 'newer': this number is not finite"),
+    ({"devices": {"cuda: A": {"ms": -1}}}, {"devices"}, "'1.1', 'devices', 'cuda: A', 'ms' cannot be -1")])
+def test_a_broken_entry_of_the_progress_is_left_out_and_named(workspace, capsys, change, left, line):
+    workspace.folder.mkdir()
+    text = json.dumps({"schema": 1, "steps": {"1.1": {**PASSED, **change}, "7.5": PASSED}})
+    (workspace.folder / "progress.json").write_text(text)
+    steps_read = Progress(workspace).steps
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and line in said[0], said
+    assert kept_as_it_was(workspace) == [text]
+    assert steps_read["7.5"] == PASSED
+    assert {key: value for key, value in steps_read["1.1"].items() if key not in left} == {
+        key: value for key, value in PASSED.items() if key not in left}
+    assert Progress(workspace).steps == steps_read and capsys.readouterr().err == ""
+
+
+def test_the_steps_of_a_progress_file_that_is_no_json_are_read_one_by_one(workspace, capsys):
+    workspace.folder.mkdir()
+    path = workspace.folder / "progress.json"
+    text = json.dumps({"schema": 1, "steps": {"1.1": PASSED, "1.2": PASSED, "7.5": PASSED}})
+    for broken in (text[:-30], text.replace('"1.1": {', '"1.1": {"x": ' + "[" * 5000 + ", "),
+                   text.replace('"naive"', '"na\n"ive"', 1), text.replace('"steps"', '"stepz"'),
+                   text.replace('"1.1"', '"1.2"')):
         path.write_text(broken)
-        progress = Progress(workspace)
-        assert progress.steps == {} and not path.exists()
-        assert "could not be read" in capsys.readouterr().err
-    assert any(p.read_text() == "{" for p in workspace.folder.glob("progress.json.*.broken"))
+        steps_read = Progress(workspace).steps
+        assert {"1.2": "passed", "7.5": "passed"}.items() <= {
+            number: record.get("state") for number, record in steps_read.items()}.items()
+        assert steps_read["1.2"] == PASSED
+        assert broken in kept_as_it_was(workspace)
+        assert "has been mended" in capsys.readouterr().err
+
+
+def test_a_progress_file_that_cannot_be_read_at_all_is_left_alone(workspace):
+    (workspace.folder / "progress.json").mkdir(parents=True)
+    with pytest.raises(CourseError, match="cannot be read: Is a directory"):
+        Progress(workspace)
 
 
 def test_hints_come_one_by_one_and_stay(course, workspace, capsys):
@@ -431,18 +488,53 @@ def test_progress_goes_to_another_machine_and_back(course, workspace, tmp_path, 
     assert "yours stays" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{", "[]", '{"schema": 1, "steps": {}}',
-     '{"schema": 1, "steps": {}, "files": {"../../outside.h": "x"}}',
-     '{"schema": 1, "steps": {}, "files": {"/etc/outside.h": "x"}}',
-     '{"schema": 1, "steps": {}, "files": {"run.sh": "x"}}'])
-def test_a_wrong_import_is_one_line(workspace, tmp_path, text):
+def export(**more) -> str:
+    return json.dumps({"schema": 1, "steps": {}, "files": {}, **more})
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("{", "line 1 column 2"), ("[]", "not written by"), ('{"schema": 1, "steps": {}}', "not written by"),
+    (export(schema=2), "'schema' cannot be 2"), ("[" * 5000, "nested too deeply"),
+    (export(steps={"7.5": {"state": 5}}), "'steps', '7.5', 'state' cannot be 5"),
+    (export(steps={"7.5": []}), "'steps', '7.5' cannot be []: it is an object"),
+    (export(steps={"7.5": {"devices": "x"}}), "'devices' cannot be \"x\""),
+    (export(steps={"../7": {}}), "'../7' is no name there"),
+    (export(steps={"7.5": {"hints": {"\ud800": 1}}}), "'\\ud800' is no text"),
+    (export(steps={"7.5": {"devices": {"cpu": {"ms": 10 ** 400}}}}), "is too large"),
+    (export(files={"../../outside.h": "x"}), "is no name there"),
+    (export(files={"/etc/outside.h": "x"}), "is no name there"),
+    (export(files={"a/../b.h": "x"}), "is no name there"),
+    (export(files={"run.sh": "x"}), "is no name there"),
+    (export(files={"x" * 300 + ".h": "x"}), "is no name there"),
+    (export(files={"\x1b[31m.h": "x"}), "'\\u001b[31m.h' is no name there"),
+    (export(files={"a.h": "x", "b.h": "\ud800"}), "half of a surrogate pair"),
+    (export(files={"a.h": "x", "b.h": 5}), "'b.h' cannot be 5"),
+    (export(files={"a.h": "x", "a.h/b.h": "y"}), "cannot be both a file and a folder"),
+    (export(files={"folder.h": "x"}), "cannot be both a file and a folder"),
+    (export(files={"file.h/x.h": "x"}), "cannot be both a file and a folder")])
+def test_a_wrong_import_is_one_line_and_touches_nothing(workspace, tmp_path, text, line):
     path = tmp_path / "export"
     path.write_text(text)
-    with pytest.raises(CourseError):
+    (workspace.folder / "folder.h").mkdir(parents=True)
+    (workspace.folder / "file.h").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CourseError) as refused:
         learn.import_progress(workspace, path)
-    assert not (tmp_path / "outside.h").exists()
+    assert refused.value.code == USAGE and line in str(refused.value) and "\n" not in str(refused.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_import_takes_nothing_away(workspace, tmp_path):
+    workspace.folder.mkdir()
+    here = {"1.1": {"state": "in progress", "hints": {"first": 3}, "started": "2030-01-01T00:00:00",
+                    "devices": {"cuda: A": {"ms": 1.0}, "cuda: B": {"ms": 1.0}}}, "1.2": {"state": "passed"}}
+    there = {"1.1": PASSED, "7.5": PASSED}
+    (workspace.folder / "progress.json").write_text(json.dumps({"schema": 1, "steps": here}))
+    (tmp_path / "export").write_text(export(steps=there))
+    learn.import_progress(workspace, tmp_path / "export")
+    now = Progress(workspace).steps
+    assert now["1.2"] == here["1.2"] and now["7.5"] == PASSED
+    assert now["1.1"] == {**PASSED, **here["1.1"], "state": "passed"}
 
 
 # ---- watch -------------------------------------------------------------------------------------

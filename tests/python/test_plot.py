@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import Machine
+from conftest import ROOT, Machine
 from course_lib import plot
 
 LOSS = {"columns": ["epoch", "graph", "wave"], "rows": [[1, 1.0, 1.1], [2, 0.5, 0.4]]}
@@ -187,3 +189,13 @@ def test_a_program_that_fails_and_a_picture_that_fails(machine: Machine, report:
     assert (done.returncode, done.stderr) == (
         1, f"course: the pictures could not be drawn: see {log}\n")
     assert "Traceback" in log.read_text(encoding="utf-8")
+
+
+def test_a_file_that_is_no_report_is_one_line(tmp_path: Path):
+    path = tmp_path / "x.json"
+    for text in ("{", "[" * 5000, "{}", '{"series": {"loss": 1.5}}'):
+        path.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, str(ROOT / "scripts" / "course_lib" / "plot.py"), str(tmp_path),
+                               str(path)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and done.stderr.startswith(f"plot: {path}: ")
+        assert done.stderr.count("\n") == 1

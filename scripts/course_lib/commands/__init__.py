@@ -11,9 +11,10 @@ import importlib
 import os
 import signal
 import sys
+from typing import NoReturn, TextIO
 
 from .. import backend, process, terminal
-from ..errors import INTERRUPTED, MISSING, OK, CourseError
+from ..errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from ..terminal import say
 from . import run
 from .setting_up import ROOT
@@ -25,7 +26,29 @@ COMMANDS = ("run", "test", "bench", "plot", "list", "start", "check", "watch", "
 
 def main(arguments: list[str], description: str) -> int:
     """Runs one command. Whatever stops it becomes one line on stderr and an exit code."""
-    options = _parse(arguments, description)
+    terminal.open_output()
+    try:
+        code = _run(arguments, description)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
+        terminal.settle_output()
+        return OK
+    except OSError as error:
+        terminal.settle_output()
+        if process.is_disk_full(error):
+            terminal.warn("the disk is full: free some space and run the same command again")
+            return MISSING
+        name = f"{error.filename}: " if error.filename else ""
+        terminal.warn(f"{name}{error.strerror or error}")
+        return FAILED
+
+
+def _run(arguments: list[str], description: str) -> int:
+    try:
+        options = _parse(arguments, description)
+    except SystemExit as answered:  # --help, or the line on what is wrong
+        return int(answered.code or OK)
     # What scripts/data.py has fetched into the checkout is found from every folder.
     if (ROOT / "data").is_dir():
         os.environ.setdefault("COURSE_DATA", str(ROOT / "data"))
@@ -45,18 +68,21 @@ def main(arguments: list[str], description: str) -> int:
         say()
         terminal.warn("interrupted; the same command takes up where this one stopped")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except OSError as error:
-        if process.is_disk_full(error):
-            terminal.warn("the disk is full: free some space and run the same command again")
-            return MISSING
-        raise
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with an argument in one line, and does not hide that help could not be printed."""
+
+    def print_help(self, file: TextIO | None = None) -> None:
+        terminal.show(self.format_help().rstrip("\n"))
+
+    def error(self, message: str) -> NoReturn:
+        terminal.warn(f"{message}; see `scripts/{self.prog} --help`")
+        self.exit(USAGE)
 
 
 def _parse(arguments: list[str], description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "course", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import diffs, learn, terminal
+from .. import diffs, documents, learn, terminal
 from ..errors import OK, USAGE, CourseError
 from ..terminal import say
 from .setting_up import chosen_steps
@@ -39,7 +39,7 @@ def command(options: argparse.Namespace) -> int:
                           "are neighbours", USAGE)
     paths = [diffs.version_file(step, name) for name in options.versions]
     names = (paths[0].stem, paths[1].stem)
-    texts = (paths[0].read_text(encoding="utf-8"), paths[1].read_text(encoding="utf-8"))
+    texts = (documents.text_for_user(paths[0]), documents.text_for_user(paths[1]))
     if options.html:
         try:
             options.html.write_text(diffs.page(step, names, texts, options.all), encoding="utf-8")
@@ -47,6 +47,7 @@ def command(options: argparse.Namespace) -> int:
             raise CourseError(f"cannot write {options.html}: {error.strerror}", USAGE) from None
         say(f"{learn.shown(options.html.absolute())}: open it in a browser")
         return OK
-    for line in diffs.terminal_lines(names, texts, terminal.width(), options.all):
-        say(line)
+    seen = (terminal.visible_lines(texts[0]), terminal.visible_lines(texts[1]))
+    for line in diffs.terminal_lines(names, seen, terminal.width(), options.all):
+        terminal.show(line)
     return OK

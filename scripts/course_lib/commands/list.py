@@ -49,7 +49,7 @@ def command(options: argparse.Namespace) -> int:
         entries.append(entry)
     entries.sort(key=lambda entry: results.place_of(entry["step"]))
     if options.json:
-        say(json.dumps(entries, indent=1, ensure_ascii=False))
+        terminal.show(json.dumps(entries, indent=1, ensure_ascii=False))
         return OK
     columns = [Column("step"), Column("program"), Column("lesson", flexible=True), Column("state"),
                Column("best", right=True), Column("of limit", right=True, optional=True),

@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-from .. import learn, process, results, steps, terminal
+from .. import documents, learn, process, results, steps, terminal
 from ..build import Build
 from ..errors import FAILED, MISSING, OK, USAGE, CourseError
 from ..own_programs import OwnPrograms
@@ -74,7 +74,7 @@ def _own_files(build: Build) -> Workspace:
             path = workspace.file(course.step, name)
             if not path.is_file():
                 continue
-            text = path.read_text(encoding="utf-8")
+            text = documents.text_for_user(path)
             if progress.is_passed_text(course.step, name, text):
                 wanted[mine.file(course.step, name)] = text
             else:
@@ -87,7 +87,7 @@ def _own_files(build: Build) -> Workspace:
         if path not in wanted:
             path.unlink()
     for path, text in wanted.items():  # left alone where it is the same: nothing is built anew
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     return mine

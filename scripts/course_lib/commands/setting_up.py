@@ -105,8 +105,9 @@ def one_course(options: argparse.Namespace, what: str) -> exercises.Course:
     if options.steps:
         return course_of(options.steps[0])
     progress = Progress(Workspace(ROOT))
+    there = {step.number for step in steps.discover(ROOT)}  # the progress may know steps of other checkouts
     begun = [(record.get("started", ""), number) for number, record in progress.steps.items()
-             if record.get("state") == "in progress"]
+             if record.get("state") == "in progress" and number in there]
     if not begun:
         raise CourseError("no exercise is in progress: begin one, e.g. `scripts/course start 1.1`",
                           USAGE)
