@@ -748,14 +748,6 @@ inline double error_of_median(const DataSet& data) {
   return mean_absolute_error(data, [&](size_t) { return static_cast<double>(*middle); });
 }
 
-// The mean loss of the steps of the last epoch. Waits for the device.
-inline double epoch_loss(const Training& t) {
-  HIP_CHECK(hipStreamSynchronize(t.stream));
-  double sum = 0;
-  for (const float loss : t.curve.to_host()) sum += static_cast<double>(loss);
-  return sum / static_cast<double>(t.curve.size());
-}
-
 // ---- Checkpoints ------------------------------------------------------------------------------
 // A model is of no use without what turned its sales into numbers: the encoding is saved with it.
 // Floats are written as hexadecimal, which loses nothing.
