@@ -245,12 +245,6 @@ Work work_of(const train_toy::DataSet& data, const Points& points, double epochs
   return {0, 6 * weights * static_cast<double>(points.labels.size()) * epochs, Work::Limit::none};
 }
 
-Comparison compare_curve(const std::vector<float>& curve, const train_toy::Trajectory& want) {
-  return compare(
-      curve.size(), [&](size_t i) { return curve[i]; }, [&](size_t i) { return want.losses[i]; },
-      [&](size_t i) { return want.bounds[i]; });
-}
-
 // Trains from the beginning until a third of a second has been spent, five times at most, or as
 // often as --repeat says. The last training's model and curve remain.
 Timing time_training(Trainer& t, const train_toy::Launch& launch, unsigned epochs, unsigned every,
@@ -277,6 +271,21 @@ void require_finite(const Trainer& t, unsigned begin, const training::Kept& kept
   sequential::require_finite(t.model, t.settings().kind, t.done, kept);
 }
 
+// The first steps of a version against the trajectory, and the gradient of the very first.
+Comparison check_first_steps(Trainer& t, const train_toy::Launch& launch,
+                             const train_toy::Trajectory& want) {
+  t.reset(kCheckedSteps, 1);
+  const std::vector<float> before = train_toy::parameters_of(t);
+  launch.run(t, 1);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  const Comparison gradient =
+      train_toy::compare_gradient(t.model, t.settings().kind, t.settings().hyper, before, want);
+  t.reset(kCheckedSteps, 1);
+  launch.run(t, kCheckedSteps);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  return together({train_toy::compare_losses(t.curve.to_host(), want), gradient});
+}
+
 // A table: the whole training by every version that was asked for.
 void train(const train_toy::DataSet& data, const Options& options, Report& report) {
   const Points points = data.make(options.seed);
@@ -285,7 +294,8 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
   Trainer t(data.widths, points, settings_of(options));
   const train_toy::Trajectory want = train_toy::trajectory_cpu(t, points, kCheckedSteps);
   report.table(problem_text(data, points, options), 0,
-               "checked: the losses of the first " + std::to_string(kCheckedSteps) + " steps");
+               "checked: the first gradient and the losses of the first " +
+                   std::to_string(want.losses.size()) + " steps");
 
   std::vector<std::string> columns{"epoch"};
   std::vector<std::vector<double>> curves(epochs / every);
@@ -299,10 +309,7 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
     row.work = work_of(data, points, epochs);
     row.skipped = version.launch.why_not(t);
     if (row.skipped.empty()) {
-      t.reset(kCheckedSteps, 1);
-      version.launch.run(t, kCheckedSteps);
-      HIP_CHECK(hipStreamSynchronize(t.stream));
-      row.check = compare_curve(t.curve.to_host(), want);
+      row.check = check_first_steps(t, version.launch, want);
     }
     if (kTimes && row.skipped.empty() && row.check.ok) {
       const Timing timing = time_training(t, version.launch, epochs, every, options.repeat);
@@ -403,8 +410,8 @@ void train_and_keep(const Options& options, Report& report) {
   row.name = version->name, row.lesson = version->lesson, row.ms = ms;
   row.work = work_of(kept(), points, epochs - begin);
   const Score score = score_of(t, points);
-  row.check =
-      compare_curve({static_cast<float>(score.loss)}, train_toy::trajectory_cpu(t, points, 1));
+  row.check = train_toy::compare_losses({static_cast<float>(score.loss)},
+                                        train_toy::trajectory_cpu(t, points, 1));
   row.note = score_text(score);
   report.add(row);
   draw_boundary(t, points, report);

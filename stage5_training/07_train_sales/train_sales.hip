@@ -80,22 +80,26 @@ std::string text(const char* format, double a, double b) {
   return line;
 }
 
-// The losses of the first steps of a training, held against the reference.
+// The gradient of the first step of a training, and the losses of the first steps, held against the
+// reference.
 Comparison check_first_steps(const TrainVersion& version, Training& t,
                              const std::vector<float4>& rows) {
-  const std::vector<double> want =
-      train_cpu(parameters_of(t.model), rows, t.batches, t.settings, kChecked);
+  const std::vector<float> before = parameters_of(t.model);
+  const Trajectory want = trajectory_cpu(before, rows, t.batches, t.settings, kChecked);
+  version.launch(t, 1);
+  HIP_CHECK(hipDeviceSynchronize());
+  const Comparison gradient =
+      train_toy::compare_gradient(t.model, t.settings.kind, t.settings.hyper, before, want);
+  t.restart();
   std::vector<float> got;
-  while (got.size() < kChecked) {  // the curve is as long as an epoch
-    const size_t some = std::min(kChecked - got.size(), t.batches.steps());
+  while (got.size() < want.losses.size()) {  // the curve is as long as an epoch
+    const size_t some = std::min(want.losses.size() - got.size(), t.batches.steps());
     version.launch(t, some);
     HIP_CHECK(hipDeviceSynchronize());
     const std::vector<float> curve = t.curve.to_host();
     got.insert(got.end(), curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(some));
   }
-  return compare(
-      kChecked, [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
-      [&](size_t i) { return loss_bound(want[i]); });
+  return together({compare_losses(got, want), gradient});
 }
 
 // Checks a version's first steps, then trains from the beginning, or goes on where the options say
@@ -292,7 +296,9 @@ int main(int argc, char** argv) {
     report.table("rows=" + size_text(data.train()) + " batch=" + std::to_string(settings.batch) +
                      " epochs=" + std::to_string(wanted.epochs) + " " + wanted.optimizer +
                      " float32",
-                 0, "checked on the first " + std::to_string(kChecked) + " steps");
+                 0,
+                 "checked: the first gradient and the losses of up to " + std::to_string(kChecked) +
+                     " steps");
     for (const Result& result : results) {
       report.add(result.row);
       if (!result.row.check.ok && !wanted.checkpoint.empty())

@@ -183,7 +183,23 @@ inline std::string problem_text(const std::string& network, const Options& optio
 // What a table says of its check.
 inline std::string checked_text(const Trajectory& want) {
   const std::string steps = std::to_string(want.losses.size());
-  return want.losses.empty() ? "" : "checked: the losses of the first " + steps + " steps";
+  return want.losses.empty()
+             ? ""
+             : "checked: the first gradient and the losses of the first " + steps + " steps";
+}
+
+// The first steps of a version against the trajectory, and the gradient of the very first.
+template <class T>
+Comparison check_first_steps(T& training, const Launch<T>& launch, const Trajectory& want) {
+  training.restart();
+  const std::vector<float> before = flat(parameters_of(training));
+  train(training, launch, 1);
+  const Comparison gradient =
+      train_toy::compare_gradient(training.model, training.settings.optimizer,
+                                  hyperparameters_of(training.settings), before, want);
+  training.restart();
+  train(training, launch, want.losses.size());
+  return together({compare_losses(epoch_losses(training), want), gradient});
 }
 
 struct Trained {
@@ -277,9 +293,7 @@ void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
       if (options.training.resume) {
         training::load_or_refuse([&] { training.resume(options.training.checkpoint); });
       } else {
-        training.restart();
-        train(training, version.launch, want.losses.size());
-        row.check = compare_losses(epoch_losses(training), want);
+        row.check = check_first_steps(training, version.launch, want);
         training.restart();
       }
       if (kTimes && row.check.ok) {

@@ -289,12 +289,12 @@ Trained run_steps(Training& training, const TrainVersion& version, const Options
   return trained;
 }
 
-// What the first losses of a version are held against: the same training in double, where the host
+// What the first steps of a version are held against: the same training in double, where the host
 // is quick enough for it; else, of `operations` the forward pass of one piece of text in double,
-// and of the others the losses of `operations`.
+// and of the others the losses of `operations`, its twin being `operations` too.
 struct Check {
   bool whole = false;
-  std::vector<double> losses;  // of the first steps
+  train_shakespeare::Trajectory want;
   std::string sampled;
 };
 
@@ -305,45 +305,87 @@ Comparison check_forward(Training& training, const Corpus& corpus) {
                                  {begin + 1, begin + static_cast<std::ptrdiff_t>(T) + 1}};
   shakespeare::Reference reference(training.settings.sizes,
                                    train_shakespeare::parameters_of(training.model));
-  const double want = reference.loss_of(piece);
+  shakespeare::Reference twin(
+      training.settings.sizes,
+      train_shakespeare::beside(train_shakespeare::parameters_of(training.model)));
+  train_shakespeare::Trajectory want;
+  train_shakespeare::twins().add(want, reference.loss_of(piece), twin.loss_of(piece));
   const float got = static_cast<float>(
       train_shakespeare::loss_of(training.model, training.plain, training.train(), 1));
-  return train_shakespeare::compare_losses({got}, {want});
+  return train_toy::compare_losses({got}, want);
 }
 
 Check prepare_check(Training& training, const Corpus& corpus) {
   const size_t steps = std::min(train_shakespeare::kCheckedSteps, training.settings.steps);
   Check check;
   check.whole = operations_of(training, 1) <= kMostReferenceOperations;
-  check.sampled = "checked: the losses of the first " + std::to_string(steps) + " steps" +
-                  (check.whole ? "" : " against `operations`, of which one piece was checked");
   if (check.whole)
-    check.losses = train_shakespeare::losses_cpu(
+    check.want = train_shakespeare::trajectory_cpu(
         training.settings, corpus.train, train_shakespeare::parameters_of(training.model), steps);
+  check.sampled = check.whole ? "checked: the first gradient and the losses of the first " +
+                                    std::to_string(check.want.losses.size()) + " steps"
+                              : "checked: the losses of the first " + std::to_string(steps) +
+                                    " steps against `operations`, of which one piece was checked";
   return check;
+}
+
+// The losses of a version's first steps, from the training's parameters.
+std::vector<float> first_losses(Training& training, train_shakespeare::Launch launch,
+                                size_t steps) {
+  train_shakespeare::train(training, launch, steps);
+  std::vector<float> losses = train_shakespeare::losses_of(training);
+  losses.resize(steps);
+  return losses;
+}
+
+// The losses of `operations` as a trajectory.
+train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_t steps) {
+  const train_shakespeare::Launch launch = train_shakespeare::kVersions[0].launch;
+  training.restart();
+  const std::vector<float> losses = first_losses(training, launch, steps);
+  training.restart();
+  const auto weights = train_shakespeare::beside(train_shakespeare::parameters_of(training.model));
+  for (size_t k = 0; k < weights.size(); ++k)
+    HIP_CHECK(hipMemcpy(training.model.tensors()[k].w, weights[k].data(),
+                        weights[k].size() * sizeof(float), hipMemcpyHostToDevice));
+  const std::vector<float> twin = first_losses(training, launch, steps);
+  train_shakespeare::Trajectory want;
+  train_toy::Twins twins = train_shakespeare::twins();
+  for (size_t i = 0; i < steps; ++i)
+    if (!twins.add(want, static_cast<double>(losses[i]), static_cast<double>(twin[i]))) break;
+  return want;
+}
+
+// The gradient of a version's first step.
+Comparison check_gradient(Training& training, const TrainVersion& version, const Check& check) {
+  training.restart();
+  std::vector<float> before;
+  for (const std::vector<float>& tensor : train_shakespeare::parameters_of(training.model))
+    before.insert(before.end(), tensor.begin(), tensor.end());
+  train_shakespeare::train(training, version.launch, 1);
+  return train_toy::compare_gradient(training.model, training.settings.optimizer,
+                                     train_shakespeare::schedules(training.settings)[0].hyper,
+                                     before, check.want);
 }
 
 Comparison check_version(Training& training, const TrainVersion& version, const Corpus& corpus,
                          Check& check) {
+  const bool is_first = &version == &train_shakespeare::kVersions[0];
   const size_t steps = std::min(train_shakespeare::kCheckedSteps, training.settings.steps);
-  const auto first_losses = [&](train_shakespeare::Launch launch) {
+  std::vector<Comparison> verdicts;
+  if (check.whole) verdicts.push_back(check_gradient(training, version, check));
+  if (!check.whole && check.want.losses.empty()) {
+    check.want = trajectory_of_operations(training, steps);
     training.restart();
-    train_shakespeare::train(training, launch, steps);
-    std::vector<float> losses = train_shakespeare::losses_of(training);
-    losses.resize(steps);
-    return losses;
-  };
-  Comparison verdict;
-  if (!check.whole && check.losses.empty()) {
-    const std::vector<float> losses = first_losses(train_shakespeare::kVersions[0].launch);
-    check.losses.assign(losses.begin(), losses.end());
-    verdict = check_forward(training, corpus);
+    verdicts.push_back(check_forward(training, corpus));
   }
-  if (verdict.ok &&
-      (check.whole || verdict.compared == 0 || &version != &train_shakespeare::kVersions[0]))
-    verdict = train_shakespeare::compare_losses(first_losses(version.launch), check.losses);
+  if (check.whole || !is_first) {
+    training.restart();
+    verdicts.push_back(train_toy::compare_losses(
+        first_losses(training, version.launch, check.want.losses.size()), check.want));
+  }
   training.restart();
-  return verdict;
+  return together(verdicts);
 }
 
 void run(const Options& options, const Settings& settings, const Data& data, Report& report) {
