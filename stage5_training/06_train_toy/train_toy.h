@@ -124,8 +124,10 @@ inline const TrainingDefaults kDefaults{5000, 400, 20, 0, 0.2, "momentum", false
 // its biases.
 class Reference {
  public:
-  Reference(std::vector<size_t> widths, const std::vector<float>& parameters)
-      : widths_(std::move(widths)) {
+  // One that rounds keeps the layers' outputs as floats. Where tanh is nearly 1, hardly a digit is
+  // left of its slope 1 - h^2 then; Adam takes a full step from whatever is left.
+  Reference(std::vector<size_t> widths, const std::vector<float>& parameters, bool rounds = false)
+      : widths_(std::move(widths)), rounds_(rounds) {
     for (const float value : parameters) elements_.push_back({static_cast<double>(value)});
   }
 
@@ -169,6 +171,7 @@ class Reference {
       y[o] = elements_[w + in * out + o].w;
       for (size_t k = 0; k < in; ++k) y[o] += elements_[w + o * in + k].w * x[k];
       if (l + 2 < widths_.size()) y[o] = std::tanh(y[o]);
+      if (rounds_) y[o] = static_cast<double>(static_cast<float>(y[o]));
     }
     return y;
   }
@@ -189,6 +192,7 @@ class Reference {
   }
 
   std::vector<size_t> widths_;
+  bool rounds_;
   std::vector<optimizers::Element> elements_;
   std::vector<double> gradient_;
 };
@@ -199,7 +203,7 @@ class Reference {
 inline Trajectory trajectory_cpu(const std::vector<size_t>& widths, const Points& points,
                                  const std::vector<float>& parameters, Kind kind,
                                  const Hyperparameters& hyper, size_t steps) {
-  Reference reference(widths, parameters), twin(widths, Twins::beside(parameters, 0));
+  Reference reference(widths, parameters), twin(widths, Twins::beside(parameters, 0), true);
   Trajectory result;
   Twins twins(10, 4 * kFloatRoundoff);
   for (std::uint64_t t = 1; t <= steps; ++t) {

@@ -27,11 +27,11 @@ MODEL = "Sequential{Linear(4, 16), ReLU(), Linear(16, 3)}"
 SEED = 7
 
 
-def built(name: str, step: str) -> Path:
-    """A program of stage 5, where it is built."""
+def built(name: str, step: str, stage: str = "stage5_training") -> Path:
+    """A program of a step, where it is built."""
     build = Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build")
     for backend in ("cpu", "hip", "cuda"):
-        path = build / backend / "stage5_training" / name
+        path = build / backend / stage / name
         if path.is_file():
             return path
     pytest.skip(f"no {name} in {build}: run scripts/course test {step} first")
@@ -222,3 +222,43 @@ def test_a_file_that_cannot_be_written_is_refused_first(train_mnist: Path, tmp_p
         done = train(train_mnist, option, path)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"train_mnist: {option}: {path} {why}\n"
+
+
+ALL = [("train_toy", "5.6", "stage5_training"), ("train_sales", "5.7", "stage5_training"),
+       ("train_mnist", "5.8", "stage5_training"), ("train_cnn", "6.3", "stage6_cnn"),
+       ("train_shakespeare", "7.5", "stage7_transformer")]
+
+
+@pytest.mark.parametrize("name, step, stage", ALL)
+def test_every_training_says_where_it_diverged_and_refuses_what_is_not_finite(
+        tmp_path: Path, name, step, stage):
+    path, ruined = tmp_path / "model.safetensors", tmp_path / "ruined.safetensors"
+    version = "persistent" if name == "train_toy" else "operations"
+
+    def run_quick(*arguments):
+        command = [built(name, step, stage), "--quick", "--no-limits", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "COURSE_DATA": "/no/such/folder"})
+
+    rate = "1e38" if name == "train_toy" else "1e20"
+    done = run_quick("--version", version, "--lr", rate, "--optimizer", "sgd", "--checkpoint", path)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"{name}: .+ is not finite: the training has diverged, try a smaller --lr; "
+                        rf"{path} (was not written|holds the training after step \d+)\n",
+                        done.stderr)
+    path.unlink(missing_ok=True)
+
+    assert run_quick("--version", version, "--checkpoint", path).returncode == 0
+    tensors = load_file(path)
+    first = min(tensors)
+    tensors[first].flat[0] = numpy.nan
+    save_file(tensors, ruined, metadata_of(path))
+    commands = [["--evaluate", ruined], ["--checkpoint", ruined, "--resume"]]
+    if name == "train_shakespeare":
+        commands.append(["--checkpoint", ruined, "--generate", 5])
+    for command in commands:
+        # Where the training counts its end into the settings, it has to be the same one.
+        more = [] if command[-1] != "--resume" or name == "train_shakespeare" else ["--epochs", 500]
+        done = run_quick(*command, *more)
+        assert (done.returncode, done.stderr) == (
+            2, f'{name}: {ruined} has a tensor "{first}" with values that are not finite\n')
