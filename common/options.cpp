@@ -10,6 +10,8 @@
 #include <limits>
 #include <optional>
 
+#include "common/output_file.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -124,12 +126,9 @@ bool is_order(const std::string& text) {
 
 // A file that the program is to write must be one that it can write: hours later it is too late.
 void check_output_path(const char* option, const std::string& path) {
-  std::error_code ignored;
-  const fs::path folder = fs::path(path).parent_path();
   if (path.empty()) usage_error(fmt::format("{}: the file has no name", option));
-  if (fs::is_directory(path, ignored)) usage_error(fmt::format("{}: {} is a folder", option, path));
-  if (!folder.empty() && !fs::is_directory(folder, ignored))
-    usage_error(fmt::format("{}: there is no folder {}", option, folder.string()));
+  if (const std::string obstacle = output_file::obstacle(path); !obstacle.empty())
+    usage_error(fmt::format("{}: {} {}", option, path, obstacle));
 }
 
 void check_input_path(const char* option, const std::string& path) {

@@ -1,14 +1,14 @@
 #include "common/picture.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+
+#include "common/output_file.h"
 
 namespace {
 
@@ -249,12 +249,7 @@ void Picture::write(const std::string& path) const {
   append_chunk(file, "IDAT", packed);
   append_chunk(file, "IEND", "");
 
-  const std::string partial = path + "." + std::to_string(getpid()) + ".partial";
-  std::FILE* out = std::fopen(partial.c_str(), "wb");
-  bool written = out != nullptr && std::fwrite(file.data(), 1, file.size(), out) == file.size();
-  if (out != nullptr) written = std::fclose(out) == 0 && written;
-  if (written && std::rename(partial.c_str(), path.c_str()) == 0) return;
-  const std::string why = std::strerror(errno);
-  std::remove(partial.c_str());
-  throw std::runtime_error(path + " cannot be written: " + why);
+  output_file::replace(path, [&](std::FILE* out) {
+    return std::fwrite(file.data(), 1, file.size(), out) == file.size();
+  });
 }

@@ -144,7 +144,7 @@ int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) 
   } catch (const NoDevice& error) {
     return fail(error, kExitNoDevice);
   } catch (const training::Interrupted& error) {
-    return fail(error, kExitInterrupted);
+    return fail(error, error.code);
   } catch (const std::exception& error) {
     return fail(error, kExitFailed);
   }

@@ -1,7 +1,6 @@
 #include "common/report.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,9 +8,12 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
+
+#include "common/output_file.h"
 
 namespace {
 
@@ -159,37 +161,18 @@ std::string line_of(const std::string& name, std::size_t name_width, const std::
 
 // ---- Files ------------------------------------------------------------------------------------
 
-// Writes the whole text and makes sure that it has reached the disk.
-bool write_all(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return false;
-  // A pipe or a terminal cannot be synchronised and says EINVAL: there is no disk to wait for.
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
-                       std::fflush(file) == 0 && (fsync(fileno(file)) == 0 || errno == EINVAL);
-  const int error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (!written) errno = error;
-  return written && closed;
-}
-
-// Writes beside the file and renames, so that the name never holds half a text. Something that is
-// no regular file (/dev/stdout, a pipe) is written to as it is.
+// Something that is no regular file (/dev/stdout, a pipe) is written to as it is.
 void write_file(const std::string& path, const std::string& text) {
-  const auto fail = [&] {
-    throw std::runtime_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+  const auto put = [&](std::FILE* file) {
+    return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
   };
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
-    if (!write_all(path, text)) fail();
-    return;
-  }
-  const std::string partial = fmt::format("{}.{}.partial", path, getpid());
-  if (!write_all(partial, text) || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    errno = error;
-    fail();
-  }
+  if (!std::filesystem::exists(path, ignored) || std::filesystem::is_regular_file(path, ignored))
+    return output_file::replace(path, put);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"),
+                                                             std::fclose);
+  if (!file || !put(file.get()))
+    throw std::runtime_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
 }
 
 std::string date_now() {

@@ -1,7 +1,5 @@
 #include "common/safetensors.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -14,6 +12,8 @@
 #include <set>
 #include <stdexcept>
 #include <utility>
+
+#include "common/output_file.h"
 
 namespace safetensors {
 namespace {
@@ -191,27 +191,6 @@ std::string to_header(const File& file) {
   return text;
 }
 
-// The only place that knows how a system brings a file to the disk. errno says what went wrong.
-bool flush_to_disk(std::FILE* file) { return std::fflush(file) == 0 && fsync(fileno(file)) == 0; }
-
-// False, with errno, where the disk is full, say.
-bool write_all(const std::string& path, const File& file, const std::string& header) {
-  FilePointer out(std::fopen(path.c_str(), "wb"), std::fclose);
-  if (!out) return false;
-  const auto put = [&](const void* from, std::size_t bytes) {
-    return bytes == 0 || std::fwrite(from, 1, bytes, out.get()) == bytes;
-  };
-  const std::string length = to_bytes(header.size());
-  bool written = put(length.data(), length.size()) && put(header.data(), header.size());
-  for (const Tensor& tensor : file.tensors)
-    written = written && put(tensor.values.data(), tensor.values.size() * sizeof(float));
-  written = written && flush_to_disk(out.get());
-  const int error = errno;
-  const bool closed = std::fclose(out.release()) == 0;
-  if (!written) errno = error;
-  return written && closed;
-}
-
 }  // namespace
 
 const Tensor* File::find(const std::string& name) const {
@@ -286,11 +265,16 @@ void write(const std::string& path, const File& file) {
   const std::string header = to_header(file);
   std::error_code ignored;  // what can't be looked at can't be written: said below
   check_regular(path, std::filesystem::status(path, ignored));
-  const std::string partial = path + "." + std::to_string(getpid()) + ".partial";
-  if (write_all(partial, file, header) && std::rename(partial.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  std::remove(partial.c_str());
-  fail(path, std::string("cannot be written: ") + std::strerror(error));
+  output_file::replace(path, [&](std::FILE* out) {
+    const auto put = [&](const void* from, std::size_t bytes) {
+      return bytes == 0 || std::fwrite(from, 1, bytes, out) == bytes;
+    };
+    const std::string length = to_bytes(header.size());
+    bool written = put(length.data(), length.size()) && put(header.data(), header.size());
+    for (const Tensor& tensor : file.tensors)
+      written = written && put(tensor.values.data(), tensor.values.size() * sizeof(float));
+    return written;
+  });
 }
 
 }  // namespace safetensors

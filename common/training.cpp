@@ -17,8 +17,8 @@ namespace {
 
 // Any thread may be the one that the signal interrupts, so this is an atomic; a handler may touch
 // one only where it needs no lock.
-std::atomic<bool> interrupt_asked{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> signal_asked{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 struct sigaction action_of(void (*handler)(int)) {
   struct sigaction action = {};
@@ -31,11 +31,11 @@ struct sigaction action_of(void (*handler)(int)) {
 }
 
 // The next signal ends the program.
-void on_interrupt(int) {
+void on_interrupt(int signal) {
   const struct sigaction usual = action_of(SIG_DFL);
   sigaction(SIGINT, &usual, nullptr);
   sigaction(SIGTERM, &usual, nullptr);
-  interrupt_asked = true;
+  signal_asked = signal;
 }
 
 // ---- Text -------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ std::string data_folder(const Options& options) {
 }
 
 Interrupt::Interrupt() {
-  interrupt_asked = false;
+  signal_asked = 0;
   const struct sigaction ours = action_of(on_interrupt);
   sigaction(SIGINT, &ours, &before_interrupt_);
   sigaction(SIGTERM, &ours, &before_terminate_);
@@ -91,7 +91,41 @@ Interrupt::~Interrupt() {
   sigaction(SIGTERM, &before_terminate_, nullptr);
 }
 
-bool Interrupt::asked() const { return interrupt_asked; }
+bool Interrupt::asked() const { return signal_asked != 0; }
+
+void Interrupt::stop(const std::string& text) const {
+  throw Interrupted(text, signal_asked == SIGTERM ? kExitTerminated : kExitInterrupted);
+}
+
+std::string not_trained_text(const std::string& checkpoint) {
+  return checkpoint + " was not written: a version whose first steps are wrong is not trained";
+}
+
+void stop_diverged(const std::string& what, const Kept& kept) {
+  std::string text = what + " is not finite: the training has diverged, try a smaller --lr";
+  if (!kept.path.empty())
+    text += kept.steps > 0
+                ? fmt::format("; {} holds the training after step {}", kept.path, kept.steps)
+                : fmt::format("; {} was not written", kept.path);
+  throw Diverged(text);
+}
+
+void require_finite(const std::vector<float>& losses, std::size_t begin, std::size_t end,
+                    std::uint64_t first, std::uint64_t steps_per_epoch, const Kept& kept) {
+  for (std::size_t i = begin; i < end; ++i) {
+    if (std::isfinite(losses[i])) continue;
+    const std::uint64_t before = first + i;
+    const std::string epoch =
+        steps_per_epoch > 0 ? fmt::format(" (epoch {})", before / steps_per_epoch + 1) : "";
+    stop_diverged(fmt::format("the loss of step {}{}", before + 1, epoch), kept);
+  }
+}
+
+double mean_of(const std::vector<float>& losses, std::size_t begin, std::size_t end) {
+  double sum = 0;
+  for (std::size_t i = begin; i < end; ++i) sum += static_cast<double>(losses[i]);
+  return sum / static_cast<double>(end - begin);
+}
 
 Progress::Progress(std::size_t epochs, std::FILE* out)
     : epochs_(epochs), out_(out), terminal_(can_redraw(out)) {}

@@ -21,6 +21,10 @@ int exit_code_of(const std::string& text) {
   });
 }
 
+struct Terminated : training::Interrupted {
+  explicit Terminated(const std::string& text) : Interrupted(text, kExitTerminated) {}
+};
+
 }  // namespace
 
 TEST_CASE("a dimension of 0 is refused, wherever it stands") {
@@ -41,10 +45,11 @@ TEST_CASE("more memory than the device has is refused") {
 
 TEST_CASE("a program that ends early (child)", "[.child]") {
   const std::string how = std::getenv("HOW");
-  std::exit(how == "interrupted" ? exit_code_of<training::Interrupted>("interrupted in epoch 3")
-            : how == "usage"     ? exit_code_of<UsageError>("no such version")
-            : how == "no_device" ? exit_code_of<NoDevice>("no device")
-                                 : exit_code_of<std::runtime_error>("the disk is full"));
+  std::exit(how == "interrupted"  ? exit_code_of<training::Interrupted>("interrupted in epoch 3")
+            : how == "terminated" ? exit_code_of<Terminated>("terminated in epoch 3")
+            : how == "usage"      ? exit_code_of<UsageError>("no such version")
+            : how == "no_device"  ? exit_code_of<NoDevice>("no device")
+                                  : exit_code_of<std::runtime_error>("the disk is full"));
 }
 
 TEST_CASE("whatever ends a program is one line and an exit code") {
@@ -55,6 +60,7 @@ TEST_CASE("whatever ends a program is one line and an exit code") {
     CHECK(contains_text(outcome.text, "one line\ntrain_mnist: " + line + "\n"));
   };
   ends("interrupted", 130, "interrupted in epoch 3");
+  ends("terminated", 143, "terminated in epoch 3");
   ends("usage", 2, "no such version");
   ends("no_device", 3, "no device");
   ends("error", 1, "the disk is full");

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -135,6 +137,45 @@ TEST_CASE("interrupt: the first signal only asks") {
     CHECK(handler_of(SIGTERM) == SIG_DFL);
   }
   CHECK(g_counted_signals == 0);
+}
+
+TEST_CASE("interrupt: the program ends with the code of the signal that came") {
+  const KeptHandlers kept(count_signal);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Interrupt interrupt;
+    raise(signal);
+    try {
+      interrupt.stop("stopped");
+    } catch (const training::Interrupted& error) {
+      CHECK(error.code == 128 + signal);
+      CHECK(std::string(error.what()) == "stopped");
+    }
+  }
+}
+
+TEST_CASE("training: a loss that is not finite ends it, and its line says what is kept") {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto complaint = [](const std::vector<float>& losses, size_t begin, size_t end,
+                            const training::Kept& kept, std::uint64_t per_epoch) -> std::string {
+    try {
+      training::require_finite(losses, begin, end, 20, per_epoch, kept);
+    } catch (const training::Diverged& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(complaint({1, 2}, 0, 2, {}, 10).empty());
+  CHECK(complaint({nan, 1, 2, inf}, 1, 3, {}, 10).empty());  // only what is asked for
+  const std::string advice = " is not finite: the training has diverged, try a smaller --lr";
+  CHECK(complaint({1, nan}, 0, 2, {}, 10) == "the loss of step 22 (epoch 3)" + advice);
+  CHECK(complaint({1, -inf}, 0, 2, {}, 0) == "the loss of step 22" + advice);
+  CHECK(complaint({inf}, 0, 1, {"F", 0}, 0) ==
+        "the loss of step 21" + advice + "; F was not written");
+  CHECK(complaint({inf}, 0, 1, {"F", 20}, 0) ==
+        "the loss of step 21" + advice + "; F holds the training after step 20");
+  CHECK(training::mean_of({9, 1, 2, 9}, 1, 3) == 1.5);
+  CHECK(std::isnan(training::mean_of({1, nan}, 0, 2)));
 }
 
 TEST_CASE("interrupt: what the signals did before is put back") {

@@ -41,6 +41,7 @@
 #include "common/random.h"
 #include "common/rounding.h"
 #include "common/safetensors.h"
+#include "common/training.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
@@ -751,6 +752,11 @@ inline void require_same(const std::string& path, const char* what, const std::s
                              (has.empty() ? "unknown" : has) + ", not " + wants);
 }
 
+inline bool all_finite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
+}
+
 // m and v of a parameter, in a file.
 inline std::string name_of_m(const NamedTensor& tensor) { return "optimizer.m." + tensor.name; }
 inline std::string name_of_v(const NamedTensor& tensor) { return "optimizer.v." + tensor.name; }
@@ -762,6 +768,26 @@ inline int states_of(const std::string& optimizer) {
   for (const optimizers::Kind kind : optimizers::kKinds)
     if (optimizer == optimizers::name(kind)) return optimizers::states(kind);
   throw std::invalid_argument("there is no optimizer " + safetensors::quoted(optimizer));
+}
+
+// Throws training::Diverged where a parameter, or what the optimizer of this kind keeps of it, is
+// not finite after `steps` steps; `kept` is what the training leaves. Waits for the device.
+template <class Model>
+void require_finite(const Model& model, optimizers::Kind kind, std::uint64_t steps,
+                    const training::Kept& kept) {
+  HIP_CHECK(hipDeviceSynchronize());
+  std::vector<float> values;
+  const auto check = [&](const std::string& name, const NamedTensor& tensor, const float* from) {
+    values.resize(tensor.n);
+    HIP_CHECK(hipMemcpy(values.data(), from, tensor.n * sizeof(float), hipMemcpyDeviceToHost));
+    if (!all_finite(values))
+      training::stop_diverged("\"" + name + "\" after step " + std::to_string(steps), kept);
+  };
+  for (const NamedTensor& tensor : model.tensors()) {
+    check(tensor.name, tensor, tensor.w);
+    if (optimizers::states(kind) >= 1) check(name_of_m(tensor), tensor, tensor.m);
+    if (optimizers::states(kind) >= 2) check(name_of_v(tensor), tensor, tensor.v);
+  }
 }
 
 // Writes the parameters to a safetensors file (common/safetensors.h says how) under their names in
@@ -822,9 +848,10 @@ inline TrainingState state_of(const std::map<std::string, std::string>& metadata
 }
 
 // Reads such a file into the model. First everything is checked: a file that is damaged, of another
-// model, or has a tensor too many or too few or of another shape throws std::runtime_error, one
-// line that names the file, and leaves the model as it was. m and v become what the file has, else
-// 0. A file of parameters alone, say from PyTorch, is right; its state is empty.
+// model, or has a tensor too many or too few, of another shape or with values that are not finite
+// throws std::runtime_error, one line that names the file, and leaves the model as it was. m and v
+// become what the file has, else 0. A file of parameters alone, say from PyTorch, is right; its
+// state is empty.
 template <class Model>
 TrainingState load(const std::string& path, Model& model) {
   const safetensors::File file = safetensors::read(path);
@@ -851,6 +878,8 @@ TrainingState load(const std::string& path, Model& model) {
     if (found->shape != tensor.shape)
       fail("has a tensor \"" + name + "\" of shape " + safetensors::shape_text(found->shape) +
            "; the model's is " + safetensors::shape_text(tensor.shape));
+    if (!all_finite(found->values))
+      fail("has a tensor \"" + name + "\" with values that are not finite");
     std::copy(found->values.begin(), found->values.end(), into.begin() + (tensor.w - arena.w));
     wanted.insert(name);
   };

@@ -35,6 +35,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 
 namespace train_toy {
 
@@ -123,15 +124,18 @@ inline const TrainingDefaults kDefaults{5000, 400, 20, 0, 0.2, "momentum", false
 // its biases.
 class Reference {
  public:
-  Reference(std::vector<size_t> widths, const std::vector<float>& parameters)
-      : widths_(std::move(widths)) {
+  // One that rounds keeps the layers' outputs as floats. Where tanh is nearly 1, hardly a digit is
+  // left of its slope 1 - h^2 then; Adam takes a full step from whatever is left.
+  Reference(std::vector<size_t> widths, const std::vector<float>& parameters, bool rounds = false)
+      : widths_(std::move(widths)), rounds_(rounds) {
     for (const float value : parameters) elements_.push_back({static_cast<double>(value)});
   }
 
   // The mean loss over the points; then one step of the optimizer, number t (the first is 1).
   double step(const Points& points, Kind kind, const Hyperparameters& hyper, std::uint64_t t) {
     const size_t layers = widths_.size() - 1, count = points.labels.size();
-    std::vector<double> grad(elements_.size());
+    std::vector<double>& grad = gradient_;
+    grad.assign(elements_.size(), 0);
     double loss = 0;
     for (size_t s = 0; s < count; ++s) {
       std::vector<std::vector<double>> values{
@@ -151,6 +155,7 @@ class Reference {
     optimizers::step_cpu(kind, hyper, t, std::vector<float>(grad.begin(), grad.end()), elements_);
     return loss;
   }
+  const std::vector<double>& gradient() const { return gradient_; }  // of the last step
 
  private:
   // Where the weights of layer l begin.
@@ -166,6 +171,7 @@ class Reference {
       y[o] = elements_[w + in * out + o].w;
       for (size_t k = 0; k < in; ++k) y[o] += elements_[w + o * in + k].w * x[k];
       if (l + 2 < widths_.size()) y[o] = std::tanh(y[o]);
+      if (rounds_) y[o] = static_cast<double>(static_cast<float>(y[o]));
     }
     return y;
   }
@@ -186,38 +192,24 @@ class Reference {
   }
 
   std::vector<size_t> widths_;
+  bool rounds_;
   std::vector<optimizers::Element> elements_;
+  std::vector<double> gradient_;
 };
 
-// The losses before each of the first steps, and what a float version may be off from them.
-struct Trajectory {
-  std::vector<double> losses, bounds;
-};
-
-// Training is a loop: the error of a step changes the weights, and so all that follows. A bound
-// that follows each rounding through 20 steps would be larger than the loss. So the loop is asked
-// itself: a second run begins with weights that are four roundings away, up or down at random, and
-// how far the two drift apart says how much this training amplifies a rounding. A step rounds more
-// often than that, and each version in its own order: hence the factor. To that come 1e-5 of the
-// loss, which goes through a hundred roundings at most, and 4 u: a loss near 0 is the logarithm of
-// 1 + e, a sum that has lost what is below u. Long trainings drift apart for good: what can be
-// compared then is the accuracy.
+// The trajectory from these parameters. Ten times what the twins drift apart is allowed, and 4 u: a
+// loss near 0 is the logarithm of 1 + e, a sum that has lost what is below u. Long trainings drift
+// apart for good: what can be compared then is the accuracy. It may end before `steps` steps.
 inline Trajectory trajectory_cpu(const std::vector<size_t>& widths, const Points& points,
                                  const std::vector<float>& parameters, Kind kind,
                                  const Hyperparameters& hyper, size_t steps) {
-  constexpr double kFactor = 10, kOfLoss = 1e-5, kOfSum = 4 * kFloatRoundoff;
-  constexpr float kRoundings = static_cast<float>(4 * kFloatRoundoff);
-  std::vector<float> beside = parameters;
-  for (size_t i = 0; i < beside.size(); ++i)
-    beside[i] *= 1 + std::copysign(kRoundings, random_numbers::uniform(1, 0, i));
-  Reference reference(widths, parameters), twin(widths, beside);
+  Reference reference(widths, parameters), twin(widths, Twins::beside(parameters, 0), true);
   Trajectory result;
-  double apart = 0;  // of the loss
+  Twins twins(10, 4 * kFloatRoundoff);
   for (std::uint64_t t = 1; t <= steps; ++t) {
     const double loss = reference.step(points, kind, hyper, t);
-    apart = std::fmax(apart, std::fabs(1 - twin.step(points, kind, hyper, t) / loss));
-    result.losses.push_back(loss);
-    result.bounds.push_back((kOfLoss + kFactor * apart) * loss + kOfSum);
+    if (!twins.add(result, loss, twin.step(points, kind, hyper, t))) break;
+    if (t == 1) result.gradient = reference.gradient(), result.twin_gradient = twin.gradient();
   }
   return result;
 }
@@ -391,15 +383,20 @@ class Trainer {
   DeviceBuffer<Schedule> schedules_;
 };
 
-// The trajectory that a trainer's first steps must take from its present parameters.
-inline Trajectory trajectory_cpu(const Trainer& t, const Points& points, size_t steps) {
+// The model's parameters one behind the other, in the order of its tensors.
+inline std::vector<float> parameters_of(const Trainer& t) {
   std::vector<float> parameters;
   for (const sequential::NamedTensor& tensor : t.model.tensors()) {
     parameters.resize(parameters.size() + tensor.n);
     HIP_CHECK(hipMemcpy(parameters.data() + parameters.size() - tensor.n, tensor.w,
                         tensor.n * sizeof(float), hipMemcpyDeviceToHost));
   }
-  return trajectory_cpu(t.widths(), points, parameters, t.settings().kind, t.settings().hyper,
+  return parameters;
+}
+
+// The trajectory that a trainer's first steps must take from its present parameters.
+inline Trajectory trajectory_cpu(const Trainer& t, const Points& points, size_t steps) {
+  return trajectory_cpu(t.widths(), points, parameters_of(t), t.settings().kind, t.settings().hyper,
                         steps);
 }
 

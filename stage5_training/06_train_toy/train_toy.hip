@@ -55,9 +55,10 @@ Score score_of(Trainer& t, const Points& points) {
   for (size_t i = 0; i < count; ++i) {
     const float* row = logits.data() + i * classes;
     const double of_label = static_cast<double>(row[points.labels[i]]);
+    const double max = static_cast<double>(row[predicted[i]]);
     double sum = 0;
-    for (size_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(row[c]) - of_label);
-    score.loss += std::log(sum) / static_cast<double>(count);
+    for (size_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(row[c]) - max);
+    score.loss += (std::log(sum) + max - of_label) / static_cast<double>(count);
     score.accuracy += (predicted[i] == points.labels[i]) / static_cast<double>(count);
   }
   return score;
@@ -244,12 +245,6 @@ Work work_of(const train_toy::DataSet& data, const Points& points, double epochs
   return {0, 6 * weights * static_cast<double>(points.labels.size()) * epochs, Work::Limit::none};
 }
 
-Comparison compare_curve(const std::vector<float>& curve, const train_toy::Trajectory& want) {
-  return compare(
-      curve.size(), [&](size_t i) { return curve[i]; }, [&](size_t i) { return want.losses[i]; },
-      [&](size_t i) { return want.bounds[i]; });
-}
-
 // Trains from the beginning until a third of a second has been spent, five times at most, or as
 // often as --repeat says. The last training's model and curve remain.
 Timing time_training(Trainer& t, const train_toy::Launch& launch, unsigned epochs, unsigned every,
@@ -267,6 +262,30 @@ Timing time_training(Trainer& t, const train_toy::Launch& launch, unsigned epoch
   return summarize(ms);
 }
 
+// Throws training::Diverged where the losses that the curve has from step `begin` on, or the
+// parameters, are not finite.
+void require_finite(const Trainer& t, unsigned begin, const training::Kept& kept) {
+  const std::vector<float> curve = t.curve.to_host();
+  for (size_t i = begin / t.every; i < t.done / t.every; ++i)
+    training::require_finite(curve, i, i + 1, (i + 1) * t.every - 1 - i, 0, kept);
+  sequential::require_finite(t.model, t.settings().kind, t.done, kept);
+}
+
+// The first steps of a version against the trajectory, and the gradient of the very first.
+Comparison check_first_steps(Trainer& t, const train_toy::Launch& launch,
+                             const train_toy::Trajectory& want) {
+  t.reset(kCheckedSteps, 1);
+  const std::vector<float> before = train_toy::parameters_of(t);
+  launch.run(t, 1);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  const Comparison gradient =
+      train_toy::compare_gradient(t.model, t.settings().kind, t.settings().hyper, before, want);
+  t.reset(kCheckedSteps, 1);
+  launch.run(t, kCheckedSteps);
+  HIP_CHECK(hipStreamSynchronize(t.stream));
+  return together({train_toy::compare_losses(t.curve.to_host(), want), gradient});
+}
+
 // A table: the whole training by every version that was asked for.
 void train(const train_toy::DataSet& data, const Options& options, Report& report) {
   const Points points = data.make(options.seed);
@@ -275,7 +294,8 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
   Trainer t(data.widths, points, settings_of(options));
   const train_toy::Trajectory want = train_toy::trajectory_cpu(t, points, kCheckedSteps);
   report.table(problem_text(data, points, options), 0,
-               "checked: the losses of the first " + std::to_string(kCheckedSteps) + " steps");
+               "checked: the first gradient and the losses of the first " +
+                   std::to_string(want.losses.size()) + " steps");
 
   std::vector<std::string> columns{"epoch"};
   std::vector<std::vector<double>> curves(epochs / every);
@@ -289,13 +309,11 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
     row.work = work_of(data, points, epochs);
     row.skipped = version.launch.why_not(t);
     if (row.skipped.empty()) {
-      t.reset(kCheckedSteps, 1);
-      version.launch.run(t, kCheckedSteps);
-      HIP_CHECK(hipStreamSynchronize(t.stream));
-      row.check = compare_curve(t.curve.to_host(), want);
+      row.check = check_first_steps(t, version.launch, want);
     }
     if (kTimes && row.skipped.empty() && row.check.ok) {
       const Timing timing = time_training(t, version.launch, epochs, every, options.repeat);
+      require_finite(t, 0, {});
       row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
       const double us = 1e3 * row.ms / epochs;
       row.note = text(us < 100 ? "%.3g us per epoch, " : "%.0f us per epoch, ", us) +
@@ -321,7 +339,8 @@ const train_toy::DataSet& kept() { return train_toy::data_sets().back(); }
 void evaluate(const Options& options, Report& report) {
   const Points points = kept().make(options.seed);
   Trainer t(kept().widths, points, settings_of(options));
-  const auto state = sequential::load(options.training.evaluate, t.model);
+  const auto state = training::load_or_refuse(
+      [&] { return sequential::load(options.training.evaluate, t.model); });
   const Score score = score_of(t, points);
   report.line(std::string(kept().name) + ": " + options.training.evaluate + ", " +
               std::to_string(state.epochs) + " epochs");
@@ -335,7 +354,7 @@ void evaluate(const Options& options, Report& report) {
 // say: otherwise it would be no continuation.
 unsigned resume(Trainer& t, const Options& options) {
   const std::string& path = options.training.checkpoint;
-  const auto state = sequential::load(path, t.model);
+  const auto state = training::load_or_refuse([&] { return sequential::load(path, t.model); });
   if (state.optimizer != options.training.optimizer || state.seed != options.seed)
     throw UsageError("--resume: " + path + " was trained with --optimizer " +
                      (state.optimizer.empty() ? "none" : state.optimizer) + " --seed " +
@@ -366,27 +385,33 @@ void train_and_keep(const Options& options, Report& report) {
   report.table(problem_text(kept(), points, options));
   const training::Interrupt interrupt;
   training::Progress progress(epochs);
+  training::Kept last_good{path, begin};
   double ms = 0;
   while (t.done < epochs) {
     const HostTimer timer;
     version->launch.run(t, std::min(piece, epochs - t.done));
     HIP_CHECK(hipStreamSynchronize(t.stream));
     ms += timer.ms();
-    progress.finish_epoch(t.done, score_text(score_of(t, points)));
+    require_finite(t, begin, last_good);
+    const Score now = score_of(t, points);
+    if (!std::isfinite(now.loss))
+      training::stop_diverged("the loss after epoch " + std::to_string(t.done), last_good);
     const sequential::TrainingState state{
         t.done, t.done, options.seed, options.training.optimizer, {}};
     sequential::save(path, t.model, &state);
+    last_good.steps = t.done;
+    progress.finish_epoch(t.done, score_text(now));
     if (interrupt.asked() && t.done < epochs)
-      throw training::Interrupted("stopped after epoch " + std::to_string(t.done) + ": " + path +
-                                  " is written, and --resume goes on from it");
+      interrupt.stop("stopped after epoch " + std::to_string(t.done) + ": " + path +
+                     " is written, and --resume goes on from it");
   }
 
   Row row;
   row.name = version->name, row.lesson = version->lesson, row.ms = ms;
   row.work = work_of(kept(), points, epochs - begin);
   const Score score = score_of(t, points);
-  row.check =
-      compare_curve({static_cast<float>(score.loss)}, train_toy::trajectory_cpu(t, points, 1));
+  row.check = train_toy::compare_losses({static_cast<float>(score.loss)},
+                                        train_toy::trajectory_cpu(t, points, 1));
   row.note = score_text(score);
   report.add(row);
   draw_boundary(t, points, report);

@@ -80,12 +80,6 @@ std::vector<float> state(const Trainer& t) {
 
 using testing::same_bits;
 
-Comparison compare_curve(const std::vector<float>& curve, const Trajectory& want) {
-  return compare(
-      curve.size(), [&](size_t i) { return curve[i]; }, [&](size_t i) { return want.losses[i]; },
-      [&](size_t i) { return want.bounds[i]; });
-}
-
 // Runs the first steps by `launch(trainer)` and holds their losses against the reference.
 template <class LaunchSteps>
 Comparison check_steps(const Case& c, const Settings& s, LaunchSteps launch) {
@@ -94,7 +88,7 @@ Comparison check_steps(const Case& c, const Settings& s, LaunchSteps launch) {
   const Trajectory want = trajectory_cpu(t, c.points, kSteps);
   launch(t);
   HIP_CHECK(hipStreamSynchronize(t.stream));
-  return compare_curve(t.curve.to_host(), want);
+  return compare_losses(t.curve.to_host(), want);
 }
 
 template <class Visit>
@@ -346,7 +340,7 @@ TEST_CASE("a point far away makes no NaN") {
     version.launch.run(t, 1);
     HIP_CHECK(hipStreamSynchronize(t.stream));
     CAPTURE(version.name);
-    REQUIRE_OK(compare_curve(t.curve.to_host(), want));
+    REQUIRE_OK(compare_losses(t.curve.to_host(), want));
     for (const float value : state(t)) REQUIRE(std::isfinite(value));
   });
 }

@@ -51,6 +51,8 @@ using optimizers::Kind;
 using optimizers::Schedule;
 using optimizers::Tensor;
 using sequential::Sequential;
+using train_toy::compare_losses;
+using train_toy::Trajectory;
 
 // ---- Tuning -----------------------------------------------------------------------------------
 
@@ -653,55 +655,99 @@ inline std::vector<float> parameters_of(const Sequential& model) {
   return result;
 }
 
-// The losses of the first `steps` steps from these parameters, in double. rows: the training split.
-inline std::vector<double> train_cpu(const std::vector<float>& parameters,
-                                     const std::vector<float4>& rows, const Batches& batches,
-                                     const Settings& settings, size_t steps) {
-  constexpr size_t kBiases = size_t{kHidden} * kFeatures, kOuts = kBiases + kHidden;
-  const double n = static_cast<double>(batches.batch);
-  std::vector<optimizers::Element> elements(parameters.size());
-  for (size_t i = 0; i < elements.size(); ++i) elements[i].w = static_cast<double>(parameters[i]);
-  std::vector<double> curve(steps);
-  for (size_t step = 0; step < steps; ++step) {
-    std::vector<double> gradient(elements.size());
-    for (size_t sample = 0; sample < batches.batch; ++sample) {
-      const float4* row = rows.data() + batches.row(step, sample) * kParts;
-      double x[kFeatures], sums[kHidden], y = elements.back().w;
-      for (unsigned part = 0; part < kFeatureParts; ++part) {
-        const float values[] = {row[part].x, row[part].y, row[part].z, row[part].w};
-        for (unsigned i = 0; i < 4; ++i) x[4 * part + i] = static_cast<double>(values[i]);
-      }
-      for (size_t unit = 0; unit < kHidden; ++unit) {
-        sums[unit] = elements[kBiases + unit].w;
-        for (size_t k = 0; k < kFeatures; ++k)
-          sums[unit] += elements[unit * kFeatures + k].w * x[k];
-        y += std::fmax(sums[unit], 0.0) * elements[kOuts + unit].w;
-      }
-      const double error = y - static_cast<double>(row[kFeatureParts].x);
-      const double grad_y = 2 * error / n;
-      curve[step] += error * error / n;
-      gradient.back() += grad_y;
-      for (size_t unit = 0; unit < kHidden; ++unit) {
-        if (sums[unit] <= 0) continue;
-        const double grad_sum = grad_y * elements[kOuts + unit].w;
-        gradient[kOuts + unit] += grad_y * sums[unit];
-        gradient[kBiases + unit] += grad_sum;
-        for (size_t k = 0; k < kFeatures; ++k) gradient[unit * kFeatures + k] += grad_sum * x[k];
-      }
-    }
-    // One rounding of each gradient: less than any version has made of it.
-    const std::vector<float> rounded(gradient.begin(), gradient.end());
-    optimizers::step_cpu(settings.kind, settings.hyper, step + 1, rounded, elements);
+// The network in double, and its training by the settings.
+class Reference {
+ public:
+  // rows: the training split. A contrary one decides otherwise where a float version might: whether
+  // a hidden unit's sum that is nearly 0 is above ReLU's corner.
+  Reference(const std::vector<float>& parameters, const std::vector<float4>& rows,
+            const Batches& batches, const Settings& settings, bool contrary = false)
+      : rows_(rows),
+        batches_(batches),
+        settings_(settings),
+        contrary_(contrary),
+        elements_(parameters.size()) {
+    for (size_t i = 0; i < elements_.size(); ++i)
+      elements_[i].w = static_cast<double>(parameters[i]);
   }
-  return curve;
-}
 
-// How many first steps are held against the reference, and how far their losses may be off. A sum
-// over a batch of errors to both sides loses about sqrt(batch) u, 2e-6 of it; the parameters lose
-// as much in each step, in random directions. A parameter whose gradient is all rounding may go
-// anywhere, by Adam's rule even far; but then, to first order, the loss does not depend on it.
+  // The loss of step number `step`, the first being 0; leaves its gradient, and takes it.
+  double step(size_t step) {
+    gradient_.assign(elements_.size(), 0);
+    double loss = 0;
+    for (size_t sample = 0; sample < batches_.batch; ++sample)
+      loss += sale(rows_.data() + batches_.row(step, sample) * kParts);
+    // One rounding of each gradient: less than any version has made of it.
+    const std::vector<float> rounded(gradient_.begin(), gradient_.end());
+    optimizers::step_cpu(settings_.kind, settings_.hyper, step + 1, rounded, elements_);
+    return loss;
+  }
+  const std::vector<double>& gradient() const { return gradient_; }
+
+ private:
+  // Its share in the loss; adds to the gradient.
+  double sale(const float4* row) {
+    constexpr size_t kBiases = size_t{kHidden} * kFeatures, kOuts = kBiases + kHidden;
+    const double n = static_cast<double>(batches_.batch);
+    double x[kFeatures], sums[kHidden], y = elements_.back().w;
+    bool passes[kHidden];
+    for (unsigned part = 0; part < kFeatureParts; ++part) {
+      const float values[] = {row[part].x, row[part].y, row[part].z, row[part].w};
+      for (unsigned i = 0; i < 4; ++i) x[4 * part + i] = static_cast<double>(values[i]);
+    }
+    for (size_t unit = 0; unit < kHidden; ++unit) {
+      double sum = elements_[kBiases + unit].w, terms = std::fabs(sum);
+      for (size_t k = 0; k < kFeatures; ++k) {
+        const double term = elements_[unit * kFeatures + k].w * x[k];
+        sum += term, terms += std::fabs(term);
+      }
+      // What a float version's sum usually is off: sqrt(n) u of its terms.
+      const double doubt = 2 * std::sqrt(double{kFeatures}) * kFloatRoundoff * terms;
+      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      sums[unit] = sum;
+      y += std::fmax(sum, 0.0) * elements_[kOuts + unit].w;
+    }
+    const double error = y - static_cast<double>(row[kFeatureParts].x);
+    const double grad_y = 2 * error / n;
+    gradient_.back() += grad_y;
+    for (size_t unit = 0; unit < kHidden; ++unit) {
+      if (!passes[unit]) continue;
+      const double grad_sum = grad_y * elements_[kOuts + unit].w;
+      gradient_[kOuts + unit] += grad_y * sums[unit];
+      gradient_[kBiases + unit] += grad_sum;
+      for (size_t k = 0; k < kFeatures; ++k) gradient_[unit * kFeatures + k] += grad_sum * x[k];
+    }
+    return error * error / n;
+  }
+
+  const std::vector<float4>& rows_;
+  Batches batches_;
+  Settings settings_;
+  bool contrary_;
+  std::vector<optimizers::Element> elements_;
+  std::vector<double> gradient_;
+};
+
+// How many first steps are held against the reference.
 inline constexpr size_t kChecked = kTimes ? 20 : 2;
-inline double loss_bound(double loss) { return 1e-5 * loss; }
+
+// What the first `steps` steps must do from these parameters; it may end before. Ten times what the
+// twins drift apart is allowed. A parameter whose gradient is all rounding may go anywhere, by
+// Adam's rule even far; but then, to first order, the loss does not depend on it.
+inline Trajectory trajectory_cpu(const std::vector<float>& parameters,
+                                 const std::vector<float4>& rows, const Batches& batches,
+                                 const Settings& settings, size_t steps) {
+  Reference reference(parameters, rows, batches, settings);
+  Reference twin(train_toy::Twins::beside(parameters, 0), rows, batches, settings, true);
+  Trajectory want;
+  train_toy::Twins twins(10);
+  for (size_t step = 0; step < steps; ++step) {
+    const double loss = reference.step(step);
+    if (!twins.add(want, loss, twin.step(step))) break;
+    if (step == 0) want.gradient = reference.gradient(), want.twin_gradient = twin.gradient();
+  }
+  return want;
+}
 
 // ---- How good the model is --------------------------------------------------------------------
 
@@ -746,14 +792,6 @@ inline double error_of_median(const DataSet& data) {
   const auto middle = totals.begin() + static_cast<std::ptrdiff_t>(totals.size() / 2);
   std::nth_element(totals.begin(), middle, totals.end());
   return mean_absolute_error(data, [&](size_t) { return static_cast<double>(*middle); });
-}
-
-// The mean loss of the steps of the last epoch. Waits for the device.
-inline double epoch_loss(const Training& t) {
-  HIP_CHECK(hipStreamSynchronize(t.stream));
-  double sum = 0;
-  for (const float loss : t.curve.to_host()) sum += static_cast<double>(loss);
-  return sum / static_cast<double>(t.curve.size());
 }
 
 // ---- Checkpoints ------------------------------------------------------------------------------

@@ -80,22 +80,26 @@ std::string text(const char* format, double a, double b) {
   return line;
 }
 
-// The losses of the first steps of a training, held against the reference.
+// The gradient of the first step of a training, and the losses of the first steps, held against the
+// reference.
 Comparison check_first_steps(const TrainVersion& version, Training& t,
                              const std::vector<float4>& rows) {
-  const std::vector<double> want =
-      train_cpu(parameters_of(t.model), rows, t.batches, t.settings, kChecked);
+  const std::vector<float> before = parameters_of(t.model);
+  const Trajectory want = trajectory_cpu(before, rows, t.batches, t.settings, kChecked);
+  version.launch(t, 1);
+  HIP_CHECK(hipDeviceSynchronize());
+  const Comparison gradient =
+      train_toy::compare_gradient(t.model, t.settings.kind, t.settings.hyper, before, want);
+  t.restart();
   std::vector<float> got;
-  while (got.size() < kChecked) {  // the curve is as long as an epoch
-    const size_t some = std::min(kChecked - got.size(), t.batches.steps());
+  while (got.size() < want.losses.size()) {  // the curve is as long as an epoch
+    const size_t some = std::min(want.losses.size() - got.size(), t.batches.steps());
     version.launch(t, some);
     HIP_CHECK(hipDeviceSynchronize());
     const std::vector<float> curve = t.curve.to_host();
     got.insert(got.end(), curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(some));
   }
-  return compare(
-      kChecked, [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
-      [&](size_t i) { return loss_bound(want[i]); });
+  return together({compare_losses(got, want), gradient});
 }
 
 // Checks a version's first steps, then trains from the beginning, or goes on where the options say
@@ -108,39 +112,48 @@ Result train(const TrainVersion& version, const DataSet& data, const Settings& s
   Row& row = result.row;
   row.name = version.name, row.lesson = version.lesson;
   row.skipped = missing(version.needs);
+  if (!row.skipped.empty() && wanted.one_version())
+    throw UsageError(std::string("--version ") + version.name + ": " + row.skipped);
   if (!row.skipped.empty()) return result;
 
   const training::Interrupt interrupt;
   Training t(data.train_rows(), data.train(), settings);
   row.check = check_first_steps(version, t, rows);
+  if (!row.check.ok) return result;  // what begins wrong is neither trained nor saved
   t.restart();
-  if (wanted.resume) t.resume(wanted.checkpoint, input.source);
+  if (wanted.resume) training::load_or_refuse([&] { t.resume(wanted.checkpoint, input.source); });
   const size_t done = t.steps / t.batches.steps();
   if (t.steps % t.batches.steps() != 0)
-    throw std::runtime_error(wanted.checkpoint + " was written within an epoch");
+    throw UsageError(wanted.checkpoint + " was written within an epoch");
 
   std::printf("%s\n", title.c_str());
   training::Progress progress(wanted.epochs);
+  training::Kept kept{wanted.checkpoint, t.steps};
   const size_t every = wanted.one_version() ? 1 : gpu::ceil_div(wanted.epochs, kProgressLines);
   for (size_t epoch = done + 1; epoch <= wanted.epochs; ++epoch) {
     const HostTimer timer;
     version.launch(t, t.batches.steps());
     HIP_CHECK(hipDeviceSynchronize());
     row.ms += timer.ms();
-    result.losses.push_back(epoch_loss(t));
+    const std::vector<float> curve = t.curve.to_host();
+    training::require_finite(curve, 0, curve.size(), t.steps - curve.size(), curve.size(), kept);
+    sequential::require_finite(t.model, settings.kind, t.steps, kept);
+    result.losses.push_back(training::mean_of(curve, 0, curve.size()));
     result.predictions = predict(t.model, data.test_rows(), data.test());
     result.errors.push_back(error_of(result.predictions, data));
-    if (!wanted.checkpoint.empty()) t.save(wanted.checkpoint, data.encoding(), input.source);
+    if (!wanted.checkpoint.empty()) {
+      t.save(wanted.checkpoint, data.encoding(), input.source);
+      kept.steps = t.steps;
+    }
     const std::string state =
         text("loss %.5f   test MAE %.2f", result.losses.back(), result.errors.back());
     progress.update(epoch, 1, 1, state);
     if (epoch % every == 0 || epoch == wanted.epochs) progress.finish_epoch(epoch, state);
-    if (interrupt.asked())
-      throw training::Interrupted(
-          "stopped after epoch " + std::to_string(epoch) +
-          (wanted.checkpoint.empty()
-               ? "; nothing is saved without --checkpoint"
-               : "; --checkpoint " + wanted.checkpoint + " --resume goes on"));
+    if (interrupt.asked() && epoch < wanted.epochs)
+      interrupt.stop("stopped after epoch " + std::to_string(epoch) +
+                     (wanted.checkpoint.empty()
+                          ? "; nothing is saved without --checkpoint"
+                          : "; --checkpoint " + wanted.checkpoint + " --resume goes on"));
   }
   if (result.errors.empty()) return result;  // resumed at its end
 
@@ -183,9 +196,12 @@ void report_predictions(const std::vector<float>& normalized, const DataSet& dat
 // else on all of them.
 void evaluate(const Input& input, const Options& options, Report& report) {
   const std::string& path = options.training.evaluate;
-  const Checkpoint checkpoint = read_checkpoint(path);
   Sequential model = make_model();
-  sequential::load(path, model);
+  const Checkpoint checkpoint = training::load_or_refuse([&] {
+    const Checkpoint found = read_checkpoint(path);
+    sequential::load(path, model);
+    return found;
+  });
   sales::require(input.sales, input.name, 1);
   const auto source = checkpoint.state.more.find("source");
   const bool same = source != checkpoint.state.more.end() && source->second == input.source;
@@ -230,6 +246,8 @@ void compare_optimizers(const TrainVersion& version, const DataSet& data, Settin
     result.row.name = optimizers::name(kind);
     report.add(result.row);
   }
+  for (const auto& [kind, result] : results)
+    if (!result.row.check.ok) return;  // it was not trained
   const std::vector<double>&sgd = results[Kind::Sgd].losses, &adam = results[Kind::Adam].losses;
   size_t epoch = 0;
   while (epoch < adam.size() && adam[epoch] > sgd.back()) ++epoch;
@@ -278,8 +296,14 @@ int main(int argc, char** argv) {
     report.table("rows=" + size_text(data.train()) + " batch=" + std::to_string(settings.batch) +
                      " epochs=" + std::to_string(wanted.epochs) + " " + wanted.optimizer +
                      " float32",
-                 0, "checked on the first " + std::to_string(kChecked) + " steps");
-    for (const Result& result : results) report.add(result.row);
+                 0,
+                 "checked: the first gradient and the losses of up to " + std::to_string(kChecked) +
+                     " steps");
+    for (const Result& result : results) {
+      report.add(result.row);
+      if (!result.row.check.ok && !wanted.checkpoint.empty())
+        report.line(training::not_trained_text(wanted.checkpoint));
+    }
     const Result& last = results.back();
     if (last.errors.empty()) return;  // nothing was left to do
     if (!wanted.one_version())

@@ -183,7 +183,23 @@ inline std::string problem_text(const std::string& network, const Options& optio
 // What a table says of its check.
 inline std::string checked_text(const Trajectory& want) {
   const std::string steps = std::to_string(want.losses.size());
-  return want.losses.empty() ? "" : "checked: the losses of the first " + steps + " steps";
+  return want.losses.empty()
+             ? ""
+             : "checked: the first gradient and the losses of the first " + steps + " steps";
+}
+
+// The first steps of a version against the trajectory, and the gradient of the very first.
+template <class T>
+Comparison check_first_steps(T& training, const Launch<T>& launch, const Trajectory& want) {
+  training.restart();
+  const std::vector<float> before = flat(parameters_of(training));
+  train(training, launch, 1);
+  const Comparison gradient =
+      train_toy::compare_gradient(training.model, training.settings.optimizer,
+                                  hyperparameters_of(training.settings), before, want);
+  training.restart();
+  train(training, launch, want.losses.size());
+  return together({compare_losses(epoch_losses(training), want), gradient});
 }
 
 struct Trained {
@@ -193,17 +209,26 @@ struct Trained {
 };
 
 // From the epoch that the training is in to the last one, with a test after each, and a checkpoint
-// where one is asked for.
+// where one is asked for. Nothing is saved whose losses or parameters are not finite.
 template <class T>
 Trained run_epochs(T& training, const Launch<T>& launch, const Samples& tests,
                    const Digits& test_digits, const Options& options,
                    const training::Interrupt& interrupt) {
   const std::string& path = options.training.checkpoint;
   const size_t per_epoch = training.course().steps_per_epoch(), epochs = options.training.epochs;
+  const std::uint64_t first = training.steps;
+  training::Kept kept{path, options.training.resume ? first : 0};
+  const auto require_finite = [&](std::uint64_t epoch_begin) {
+    const size_t begin = std::max(first, epoch_begin) - epoch_begin;
+    training::require_finite(epoch_losses(training), begin, training.steps - epoch_begin,
+                             epoch_begin, per_epoch, kept);
+    sequential::require_finite(training.model, training.settings.optimizer, training.steps, kept);
+  };
   training::Progress progress(epochs);
   Trained trained;
   while (training.steps < epochs * per_epoch) {
     const size_t epoch = training.steps / per_epoch + 1;
+    const std::uint64_t epoch_begin = (epoch - 1) * per_epoch;
     do {
       const size_t done = training.steps % per_epoch;
       const HostTimer timer;
@@ -211,42 +236,34 @@ Trained run_epochs(T& training, const Launch<T>& launch, const Samples& tests,
       trained.ms += timer.ms();
       if (interrupt.asked()) {
         if (path.empty())
-          throw training::Interrupted("stopped in epoch " + std::to_string(epoch) +
-                                      "; with --checkpoint FILE the work would have been saved");
+          interrupt.stop("stopped in epoch " + std::to_string(epoch) +
+                         "; with --checkpoint FILE the work would have been saved");
+        require_finite(epoch_begin);
         training.save(path);
-        throw training::Interrupted("stopped after " + std::to_string(training.steps) +
-                                    " steps, saved in " + path + ": go on with --resume");
+        interrupt.stop("stopped after " + std::to_string(training.steps) + " steps, saved in " +
+                       path + ": go on with --resume");
       }
-      progress.update(epoch, training.steps - (epoch - 1) * per_epoch, per_epoch, "");
+      progress.update(epoch, training.steps - epoch_begin, per_epoch, "");
     } while (training.steps % per_epoch != 0);
 
-    double loss = 0, count = 0;
-    for (const float value : epoch_losses(training))
-      if (!std::isnan(value)) loss += static_cast<double>(value), ++count;
+    require_finite(epoch_begin);
+    if (!path.empty()) training.save(path), kept.steps = training.steps;
+    // A training that was resumed within this epoch knows the losses from there on.
+    const double loss = training::mean_of(epoch_losses(training),
+                                          std::max(first, epoch_begin) - epoch_begin, per_epoch);
     trained.guesses = guess(training.model, tests, test_digits.labels);
     const double right = 100 * accuracy(trained.guesses);
-    trained.epochs.push_back({static_cast<double>(epoch), loss / count, right});
+    trained.epochs.push_back({static_cast<double>(epoch), loss, right});
     if (options.training.one_version() || options.versions.size() == 1)  // else a table grows here
-      progress.finish_epoch(epoch, text("loss %.4f", loss / count) + text("   test %.2f%%", right));
-    if (!path.empty()) training.save(path);
+      progress.finish_epoch(epoch, text("loss %.4f", loss) + text("   test %.2f%%", right));
   }
   return trained;
-}
-
-// What is wrong with a file is wrong with the command line that names it.
-template <class Load>
-void load_or_refuse(Load&& load) {
-  try {
-    load();
-  } catch (const std::runtime_error& error) {
-    throw UsageError(error.what());
-  }
 }
 
 // Tests the checkpoint of --evaluate in `model`, which becomes its own.
 inline void evaluate(Sequential& model, const Options& options, const Data& data, Report& report) {
   const DeviceDigits tests(data.digits.test);
-  load_or_refuse([&] { sequential::load(options.training.evaluate, model); });
+  training::load_or_refuse([&] { sequential::load(options.training.evaluate, model); });
   const auto guesses = guess(model, tests.samples(), data.digits.test.labels);
   report.line(options.training.evaluate + ", tested with " + std::to_string(guesses.size()) +
               " images (" + data.name + ")");
@@ -270,13 +287,13 @@ void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
     Row row;
     row.name = version.name, row.lesson = version.lesson;
     row.skipped = version.launch.obstacle(training);
+    if (!row.skipped.empty() && options.training.one_version())
+      throw UsageError(std::string("--version ") + version.name + ": " + row.skipped);
     if (row.skipped.empty()) {
       if (options.training.resume) {
-        load_or_refuse([&] { training.resume(options.training.checkpoint); });
+        training::load_or_refuse([&] { training.resume(options.training.checkpoint); });
       } else {
-        training.restart();
-        train(training, version.launch, want.losses.size());
-        row.check = compare_losses(epoch_losses(training), want);
+        row.check = check_first_steps(training, version.launch, want);
         training.restart();
       }
       if (kTimes && row.check.ok) {
@@ -295,6 +312,8 @@ void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
       }
     }
     report.add(row);
+    if (!row.check.ok && !options.training.checkpoint.empty())
+      report.line(training::not_trained_text(options.training.checkpoint));
   }
   if (last.epochs.empty()) return;
   report.series("training", {"epoch", "loss", "accuracy"}, last.epochs);

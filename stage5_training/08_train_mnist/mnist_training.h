@@ -32,6 +32,7 @@ using gpu::Graph;
 using optimizers::Schedule;
 using random_numbers::Permutation;
 using sequential::Sequential;
+using train_toy::compare_losses;
 using train_toy::Trajectory;
 
 // ---- Tuning -----------------------------------------------------------------------------------
@@ -177,6 +178,12 @@ struct Training {
   void begin(std::uint64_t steps_behind);
 };
 
+inline optimizers::Hyperparameters hyperparameters_of(const Settings& settings) {
+  optimizers::Hyperparameters hyper;
+  hyper.learning_rate = settings.learning_rate;
+  return hyper;
+}
+
 inline Training::Training(const Settings& wanted, const Samples& images, Sequential network)
     : settings(wanted),
       samples(images),
@@ -203,10 +210,8 @@ inline void Training::reserve() {
 }
 
 inline void Training::begin(std::uint64_t steps_behind) {
-  optimizers::Hyperparameters hyper;
-  hyper.learning_rate = settings.learning_rate;
   Schedule state;
-  state.hyper = hyper, state.step = steps_behind;
+  state.hyper = hyperparameters_of(settings), state.step = steps_behind;
   schedule.to_device(&state, 1);
   curve.poison();
   steps = steps_behind;
@@ -247,6 +252,14 @@ inline std::vector<float> epoch_losses(const Training& training) {
   return training.curve.to_host();
 }
 
+// The parameters of all tensors one behind the other.
+template <class T>
+std::vector<T> flat(const std::vector<std::vector<T>>& tensors) {
+  std::vector<T> all;
+  for (const std::vector<T>& tensor : tensors) all.insert(all.end(), tensor.begin(), tensor.end());
+  return all;
+}
+
 // The model's parameters on the host, in the order of its tensors.
 inline std::vector<std::vector<float>> parameters_of(const Training& training) {
   std::vector<std::vector<float>> parameters;
@@ -256,13 +269,6 @@ inline std::vector<std::vector<float>> parameters_of(const Training& training) {
                         hipMemcpyDeviceToHost));
   }
   return parameters;
-}
-
-// The losses of the first steps against a trajectory.
-inline Comparison compare_losses(const std::vector<float>& got, const Trajectory& want) {
-  return compare(
-      want.losses.size(), [&](size_t i) { return got[i]; },
-      [&](size_t i) { return want.losses[i]; }, [&](size_t i) { return want.bounds[i]; });
 }
 
 // ---- Steps ------------------------------------------------------------------------------------

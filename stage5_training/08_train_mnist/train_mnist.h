@@ -104,77 +104,106 @@ struct Training : mnist::Training {
 
 // ---- Reference --------------------------------------------------------------------------------
 
-// The losses of float steps may differ from those in double by this much of themselves, over the
-// first kCheckedSteps steps. Later the two trainings go apart: where the sum of a hidden unit is
-// nearly 0, only one of them has it above ReLU's corner.
-inline constexpr double kTolerance = 1e-5;
 inline constexpr size_t kCheckedSteps = 20;
 
-// The losses of the first `steps` steps in double, from the parameters w1, b1, w2, b2.
-inline std::vector<double> losses_cpu(const Settings& settings, const mnist::Digits& digits,
-                                      const std::vector<std::vector<float>>& parameters,
-                                      size_t steps) {
-  const size_t hidden = settings.hidden, batch = settings.batch;
-  optimizers::Hyperparameters hyper;
-  hyper.learning_rate = settings.learning_rate;
-  std::vector<std::vector<optimizers::Element>> network;
-  for (const std::vector<float>& values : parameters) {
-    network.emplace_back(values.size());
-    for (size_t i = 0; i < values.size(); ++i) network.back()[i].w = static_cast<double>(values[i]);
+// The network in double, and its training by the settings.
+class Reference {
+ public:
+  // parameters: w1, b1, w2, b2. A contrary one decides otherwise where a float version might:
+  // whether a hidden unit's sum that is nearly 0 is above ReLU's corner.
+  Reference(const Settings& settings, const mnist::Digits& digits,
+            const std::vector<std::vector<float>>& parameters, bool contrary = false)
+      : settings_(settings), digits_(digits), contrary_(contrary) {
+    for (const std::vector<float>& values : parameters) {
+      network_.emplace_back(values.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        network_.back()[i].w = static_cast<double>(values[i]);
+    }
   }
-  const auto &w1 = network[0], &b1 = network[1], &w2 = network[2], &b2 = network[3];
-  const Course course{digits.count(), batch, settings.seed};
-  std::vector<double> losses;
-  std::vector<double> x(kPixels), h(hidden), grad_logits(kClasses);
-  for (size_t step = 0; step < steps; ++step) {
-    std::vector<std::vector<double>> grads;
-    for (const auto& tensor : network) grads.emplace_back(tensor.size());
+
+  // The loss of step number `step`, the first being 0; leaves its gradients, and takes it.
+  double step(size_t step) {
+    grads_.clear();
+    for (const auto& tensor : network_) grads_.emplace_back(tensor.size());
+    const Course course{digits_.count(), settings_.batch, settings_.seed};
     const Permutation order = course.order(step);
     double loss = 0;
-    for (size_t sample = 0; sample < batch; ++sample) {
-      const size_t row = order(course.place(step, sample));
-      for (size_t k = 0; k < kPixels; ++k) x[k] = digits.pixels[row * kPixels + k] / 255.0;
-      std::vector<double> logits(kClasses);
-      for (size_t c = 0; c < kClasses; ++c) logits[c] = b2[c].w;
-      for (size_t unit = 0; unit < hidden; ++unit) {
-        double sum = b1[unit].w;
-        for (size_t k = 0; k < kPixels; ++k) sum += x[k] * w1[unit * kPixels + k].w;
-        h[unit] = std::fmax(sum, 0.0);
-        for (size_t c = 0; c < kClasses; ++c) logits[c] += h[unit] * w2[c * hidden + unit].w;
-      }
-      const double max = *std::max_element(logits.begin(), logits.end());
-      double sum = 0;
-      for (const double logit : logits) sum += std::exp(logit - max);
-      const size_t label = digits.labels[row];
-      loss += (std::log(sum) + max - logits[label]) / static_cast<double>(batch);
-      for (size_t c = 0; c < kClasses; ++c) {
-        grad_logits[c] =
-            (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / static_cast<double>(batch);
-        grads[3][c] += grad_logits[c];
-      }
-      for (size_t unit = 0; unit < hidden; ++unit) {
-        double grad_h = 0;
-        for (size_t c = 0; c < kClasses; ++c) {
-          grads[2][c * hidden + unit] += grad_logits[c] * h[unit];
-          grad_h += grad_logits[c] * w2[c * hidden + unit].w;
-        }
-        if (h[unit] <= 0) continue;
-        grads[1][unit] += grad_h;
-        for (size_t k = 0; k < kPixels; ++k) grads[0][unit * kPixels + k] += grad_h * x[k];
-      }
-    }
-    losses.push_back(loss);
-    for (size_t k = 0; k < network.size(); ++k)
-      optimizers::step_cpu(settings.optimizer, hyper, step + 1,
-                           std::vector<float>(grads[k].begin(), grads[k].end()), network[k]);
+    for (size_t sample = 0; sample < settings_.batch; ++sample)
+      loss += image(order(course.place(step, sample)));
+    for (size_t k = 0; k < network_.size(); ++k)
+      optimizers::step_cpu(settings_.optimizer, mnist::hyperparameters_of(settings_), step + 1,
+                           std::vector<float>(grads_[k].begin(), grads_[k].end()), network_[k]);
+    return loss;
   }
-  return losses;
-}
+  const std::vector<std::vector<double>>& gradients() const { return grads_; }
 
-// The same with its bounds.
-inline Trajectory with_bounds(const std::vector<double>& losses) {
-  Trajectory want{losses, losses};
-  for (double& bound : want.bounds) bound *= kTolerance;
+ private:
+  // Its share in the loss; adds to the gradients.
+  double image(size_t row) {
+    const auto &w1 = network_[0], &b1 = network_[1], &w2 = network_[2], &b2 = network_[3];
+    const size_t hidden = b1.size();
+    const double batch = static_cast<double>(settings_.batch);
+    std::vector<double> x(kPixels), h(hidden), logits(kClasses), grad_logits(kClasses);
+    std::vector<bool> passes(hidden);
+    for (size_t k = 0; k < kPixels; ++k) x[k] = digits_.pixels[row * kPixels + k] / 255.0;
+    for (size_t c = 0; c < kClasses; ++c) logits[c] = b2[c].w;
+    for (size_t unit = 0; unit < hidden; ++unit) {
+      double sum = b1[unit].w, terms = std::fabs(sum);
+      for (size_t k = 0; k < kPixels; ++k) {
+        const double term = x[k] * w1[unit * kPixels + k].w;
+        sum += term, terms += std::fabs(term);
+      }
+      h[unit] = std::fmax(sum, 0.0);
+      // What a float version's sum usually is off: sqrt(n) u of its terms.
+      const double doubt = 2 * std::sqrt(double{kPixels}) * kFloatRoundoff * terms;
+      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      for (size_t c = 0; c < kClasses; ++c) logits[c] += h[unit] * w2[c * hidden + unit].w;
+    }
+    const double max = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - max);
+    const size_t label = digits_.labels[row];
+    for (size_t c = 0; c < kClasses; ++c) {
+      grad_logits[c] = (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / batch;
+      grads_[3][c] += grad_logits[c];
+    }
+    for (size_t unit = 0; unit < hidden; ++unit) {
+      double grad_h = 0;
+      for (size_t c = 0; c < kClasses; ++c) {
+        grads_[2][c * hidden + unit] += grad_logits[c] * h[unit];
+        grad_h += grad_logits[c] * w2[c * hidden + unit].w;
+      }
+      if (!passes[unit]) continue;
+      grads_[1][unit] += grad_h;
+      for (size_t k = 0; k < kPixels; ++k) grads_[0][unit * kPixels + k] += grad_h * x[k];
+    }
+    return (std::log(sum) + max - logits[label]) / batch;
+  }
+
+  Settings settings_;
+  const mnist::Digits& digits_;
+  bool contrary_;
+  std::vector<std::vector<optimizers::Element>> network_;
+  std::vector<std::vector<double>> grads_;
+};
+
+// What the first `steps` steps must do from these parameters; it may end before. Ten times what the
+// twins drift apart is allowed.
+inline Trajectory trajectory_cpu(const Settings& settings, const mnist::Digits& digits,
+                                 const std::vector<std::vector<float>>& parameters, size_t steps) {
+  std::vector<std::vector<float>> beside;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    beside.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
+  Reference reference(settings, digits, parameters), twin(settings, digits, beside, true);
+  Trajectory want;
+  train_toy::Twins twins(10);
+  for (size_t step = 0; step < steps; ++step) {
+    const double loss = reference.step(step);
+    if (!twins.add(want, loss, twin.step(step))) break;
+    if (step > 0) continue;
+    want.gradient = mnist::flat(reference.gradients());
+    want.twin_gradient = mnist::flat(twin.gradients());
+  }
   return want;
 }
 

@@ -26,9 +26,9 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   HostTimer timer;
   train_mnist::Trajectory want;
   if (!options.training.resume)
-    want = train_mnist::with_bounds(train_mnist::losses_cpu(
+    want = train_mnist::trajectory_cpu(
         settings, data.digits.train, train_mnist::parameters_of(training),
-        std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch())));
+        std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
                               "-" + std::to_string(kClasses);

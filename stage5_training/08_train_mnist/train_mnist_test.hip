@@ -71,15 +71,16 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
   Settings settings;
   settings.hidden = 8, settings.batch = 20, settings.seed = (std::uint64_t{1} << 33) + 5;
   Training training(settings, images.samples());
-  const std::vector<double> host =
-      losses_cpu(settings, digits, parameters_of(training), want.size());
+  const Trajectory host = trajectory_cpu(settings, digits, parameters_of(training), want.size());
+  REQUIRE(host.losses.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i)
-    REQUIRE(std::fabs(host[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
+    REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
   for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     if (!version.launch.obstacle(training).empty()) continue;
     training.restart();
-    REQUIRE_OK(compare_losses(losses_of(training, version.launch, want.size()), with_bounds(want)));
+    REQUIRE_OK(
+        compare_losses(losses_of(training, version.launch, want.size()), {want, host.bounds}));
   }
 }
 
@@ -95,7 +96,7 @@ TEST_CASE("every version trains every shape as the reference does") {
     Settings settings;
     settings.hidden = shape.hidden, settings.batch = shape.batch, settings.seed = 17;
     Training training(settings, images.samples());
-    const auto want = losses_cpu(settings, digits, parameters_of(training), shape.steps);
+    const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), shape.steps);
     for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.hidden, shape.batch, shape.images);
       if (const std::string why = version.launch.obstacle(training); !why.empty()) {
@@ -103,8 +104,7 @@ TEST_CASE("every version trains every shape as the reference does") {
         continue;
       }
       training.restart();
-      REQUIRE_OK(
-          compare_losses(losses_of(training, version.launch, shape.steps), with_bounds(want)));
+      REQUIRE_OK(compare_losses(losses_of(training, version.launch, shape.steps), want));
     }
   }
 }
@@ -124,8 +124,8 @@ TEST_CASE("logits of any size make finite losses and gradients") {
     training.restart();
     HIP_CHECK(hipMemcpy(training.model.tensors()[3].w, biases.data(), kClasses * sizeof(float),
                         hipMemcpyHostToDevice));
-    const auto want = losses_cpu(settings, digits, parameters_of(training), 4);
-    REQUIRE_OK(compare_losses(losses_of(training, version.launch, 4), with_bounds(want)));
+    const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), 4);
+    REQUIRE_OK(compare_losses(losses_of(training, version.launch, 4), want));
   }
 }
 
@@ -467,11 +467,104 @@ TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are cau
   settings.hidden = 8;
   Training training(settings, images.samples());
   const size_t steps = training.course().steps_per_epoch();
-  const auto want = losses_cpu(settings, digits, parameters_of(training), steps);
+  const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), steps);
   for (const auto queue : {run_from_a_wrong_place, run_without_counting, run_with_old_logits}) {
     training.restart();
     queue(training, steps);
     HIP_CHECK(hipDeviceSynchronize());
-    REQUIRE(!compare_losses(epoch_losses(training), with_bounds(want)).ok);
+    REQUIRE(!compare_losses(epoch_losses(training), want).ok);
   }
+}
+
+namespace {
+
+// A gradient that is off by a factor, in all tensors (-1) or in one.
+float g_factor = 1;
+int g_tensor = -1;
+
+static __global__ void multiply(float* values, size_t n, float factor) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < n) values[i] *= factor;
+}
+
+void run_with_gradient_off(Training& t, size_t steps) {
+  const size_t batch = t.settings.batch;
+  for (size_t step = 0; step < steps; ++step) {
+    mnist::launch_gather(t.x.data(), t.labels.data(), t.samples, batch,
+                         mnist::Shuffled{t.course(), t.schedule.data()}, t.stream);
+    const float* logits = t.model.forward(t.x.data(), batch, t.stream);
+    losses::cross_entropy(t.loss.data(), t.grad_logits.data(), logits,
+                          {t.labels.data(), batch, kClasses}, t.loss_buffers.workspace(), t.stream);
+    t.model.backward(t.grad_logits.data(), t.stream);
+    const Tensor& arena = t.model.arena();
+    for (size_t k = 0; k < t.model.tensors().size(); ++k) {
+      const sequential::NamedTensor& tensor = t.model.tensors()[k];
+      if (g_tensor >= 0 && k != static_cast<size_t>(g_tensor)) continue;
+      float* grad = const_cast<float*>(arena.grad_w) + (tensor.w - arena.w);
+      const unsigned blocks = static_cast<unsigned>(gpu::ceil_div(tensor.n, size_t{256}));
+      LAUNCH_ON(t.stream, multiply, blocks, 256, 0, grad, tensor.n, g_factor);
+    }
+    LAUNCH_ON(t.stream, mnist::record_loss, 1, 1, 0, t.curve.data(), t.loss.data(), t.course(),
+              static_cast<const Schedule*>(t.schedule.data()));
+    optimizers::step(t.settings.optimizer, arena, t.schedule.data(), t.stream);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a large learning rate makes no right version wrong, and hides no wrong gradient",
+          "[harness]") {
+  const mnist::Digits digits = mnist::draw(200, 3);
+  const DeviceDigits images(digits);
+  for (const optimizers::Kind kind : optimizers::kKinds)
+    for (const float rate : {1e-3f, 0.03f, 0.2f}) {
+      Settings settings;
+      settings.hidden = 8, settings.batch = 20, settings.optimizer = kind, settings.seed = 11;
+      settings.learning_rate = rate;
+      Training training(settings, images.samples());
+      const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), 10);
+      REQUIRE(!want.losses.empty());
+      CAPTURE(optimizers::name(kind), rate);
+      for (const auto& version : kVersions)
+        if (version.launch.obstacle(training).empty())
+          REQUIRE_OK(mnist::check_first_steps(training, version.launch, want));
+      const auto check = [&](float factor, int tensor) {
+        g_factor = factor, g_tensor = tensor;
+        return mnist::check_first_steps(training, {run_with_gradient_off, takes_any}, want);
+      };
+      REQUIRE_OK(check(1, -1));
+      for (const float factor : {1.2f, 1.05f, 0.95f, -1.0f})
+        for (int tensor = -1; tensor < 4; ++tensor) {
+          CAPTURE(factor, tensor);
+          REQUIRE_FALSE(check(factor, tensor).ok);
+        }
+    }
+}
+
+TEST_CASE("a version whose first steps are wrong is not trained, and writes no checkpoint",
+          "[harness]") {
+  const Folder folder;
+  const std::string path = folder / "model";
+  write_file(path, "an older model");
+  const mnist::Data data{{mnist::draw(100, 3), mnist::draw(20, 4)}, "drawn digits"};
+  const DeviceDigits images(data.digits.train);
+  Settings settings;
+  settings.hidden = 8, settings.batch = 20;
+  Training training(settings, images.samples());
+  const Trajectory want = trajectory_cpu(settings, data.digits.train, parameters_of(training), 5);
+  constexpr Version<Launch> wrong[] = {{"wrong", {run_with_gradient_off, takes_any}, "is wrong"}};
+  Options options;
+  options.training.epochs = 1, options.training.checkpoint = path;
+  const auto run = [&](float factor) {
+    g_factor = factor, g_tensor = -1;
+    Report report({"5.8", "train_mnist", "", {}, {}}, options, describe_device());
+    mnist::run_versions(training, wrong, wrong[0], want, data, options, report,
+                        [](double) { return Work{}; });
+    return report.finish();
+  };
+  REQUIRE(run(1.05f) == 1);
+  REQUIRE(read_file(path) == "an older model");
+  if (!kTimes) return;
+  REQUIRE(run(1) == 0);
+  REQUIRE(read_file(path) != "an older model");
 }

@@ -137,10 +137,8 @@ class Reference {
   }
   // One step of the optimizer, number t (the first is 1).
   void update(const mnist::Settings& settings, std::uint64_t t) {
-    optimizers::Hyperparameters hyper;
-    hyper.learning_rate = settings.learning_rate;
     for (size_t k = 0; k < parameters_.size(); ++k)
-      optimizers::step_cpu(settings.optimizer, hyper, t,
+      optimizers::step_cpu(settings.optimizer, mnist::hyperparameters_of(settings), t,
                            std::vector<float>(gradients_[k].begin(), gradients_[k].end()),
                            parameters_[k]);
   }
@@ -298,35 +296,29 @@ inline std::vector<size_t> rows_of(const Course& course, std::uint64_t step) {
 
 inline constexpr size_t kCheckedSteps = 20;
 
-// The losses of the first `steps` steps in double, and what a float version may be off from them.
-// As in step 5.6 the training is asked itself: a second run begins with weights that are four
-// roundings away, up or down at random, and how far the two drift apart says how much this training
-// amplifies a rounding. Besides, two values of a window may be so close to one another, or a sum to
-// 0, that float versions do not agree on the larger: a gradient then takes another way, and the
-// loss is off by a thousandth for the next steps. The second run takes all those ways. Three times
-// what comes of it is allowed, and 1e-5 of the loss for the way through the layers.
+// What the first `steps` steps must do from these parameters; it may end before. Two values of a
+// window may be so close to one another, or a sum to 0, that float versions do not agree on the
+// larger: a gradient then takes another way, and the loss is off by a thousandth for the next
+// steps. The twin takes all those ways. Three times what the twins drift apart is allowed.
 inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  constexpr double kFactor = 3, kOfLoss = 1e-5;
-  constexpr float kRoundings = static_cast<float>(4 * kFloatRoundoff);
-  std::vector<std::vector<float>> beside = parameters;
-  for (size_t k = 0; k < beside.size(); ++k)
-    for (size_t i = 0; i < beside[k].size(); ++i) {
-      const float side = random_numbers::uniform(1, static_cast<std::uint32_t>(k), i);
-      beside[k][i] *= 1 + std::copysign(kRoundings, side);
-    }
+  std::vector<std::vector<float>> beside;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    beside.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
   Reference reference(parameters), twin(beside, true);
   const Course course{digits.count(), settings.batch, settings.seed};
   Trajectory result;
-  double apart = 0;  // of the loss
+  train_toy::Twins twins(3);
   for (std::uint64_t step = 0; step < steps; ++step) {
     const std::vector<size_t> rows = rows_of(course, step);
     const double loss = reference.differentiate(digits, rows);
-    apart = std::fmax(apart, std::fabs(1 - twin.differentiate(digits, rows) / loss));
+    if (!twins.add(result, loss, twin.differentiate(digits, rows))) break;
+    if (step == 0) {
+      result.gradient = mnist::flat(reference.gradients());
+      result.twin_gradient = mnist::flat(twin.gradients());
+    }
     reference.update(settings, step + 1);
     twin.update(settings, step + 1);
-    result.losses.push_back(loss);
-    result.bounds.push_back((kOfLoss + kFactor * apart) * loss);
   }
   return result;
 }

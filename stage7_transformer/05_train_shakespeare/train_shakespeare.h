@@ -54,6 +54,7 @@
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/03_attention/attention.h"
@@ -71,6 +72,8 @@ using sequential::NamedTensor;
 using shakespeare::Corpus;
 using shakespeare::Sizes;
 using shakespeare::Vocabulary;
+using train_toy::compare_losses;
+using train_toy::Trajectory;
 using transformer_block::Shape;
 
 // ---- Settings ---------------------------------------------------------------------------------
@@ -910,11 +913,10 @@ inline Checkpoint read_checkpoint(const std::string& path) {
 
 // ---- Checking ---------------------------------------------------------------------------------
 
-// The losses of float steps may differ from those in double by this much of themselves, over the
-// first kCheckedSteps steps: a loss is a mean over all characters of a batch, each of which went
-// through some hundred roundings, and the optimizer divides by the root of a gradient's mean square
-// however small it is, so that what is rounded there moves its weight by a full step.
-inline constexpr double kTolerance = 2e-5;
+// What the losses of the first kCheckedSteps steps may be off: a loss is a mean over all characters
+// of a batch, each of which went through some hundred roundings, twice as many as in step 5.6; and
+// ten times what two trainings drift apart whose weights are four roundings away.
+inline train_toy::Twins twins() { return train_toy::Twins(10, 0, 2e-5); }
 inline constexpr size_t kCheckedSteps = 3;
 
 // The pieces of the text that step `step` reads.
@@ -944,25 +946,33 @@ inline std::vector<std::vector<float>> parameters_of(const Model& model) {
   return parameters;
 }
 
-// The losses of the first `steps` steps in double, from these parameters.
-inline std::vector<double> losses_cpu(const Settings& settings,
-                                      const std::vector<std::uint8_t>& text,
-                                      const std::vector<std::vector<float>>& parameters,
-                                      size_t steps) {
-  shakespeare::Reference reference(settings.sizes, parameters);
-  const std::vector<Schedule> list = schedules(settings);
-  std::vector<double> losses;
-  for (size_t step = 0; step < steps; ++step)
-    losses.push_back(reference.step(batch_of(settings, text, step), settings.optimizer,
-                                    list[step].hyper, step + 1, step + 1 < steps));
-  return losses;
+// The weights that are four roundings away.
+inline std::vector<std::vector<float>> beside(const std::vector<std::vector<float>>& parameters) {
+  std::vector<std::vector<float>> result;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    result.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
+  return result;
 }
 
-// The losses of the first steps against those.
-inline Comparison compare_losses(const std::vector<float>& got, const std::vector<double>& want) {
-  return compare(
-      want.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
-      [&](size_t i) { return kTolerance * want[i]; });
+// What the first `steps` steps must do from these parameters, in double; it may end before.
+inline Trajectory trajectory_cpu(const Settings& settings, const std::vector<std::uint8_t>& text,
+                                 const std::vector<std::vector<float>>& parameters, size_t steps) {
+  shakespeare::Reference reference(settings.sizes, parameters);
+  shakespeare::Reference twin(settings.sizes, beside(parameters));
+  const std::vector<Schedule> list = schedules(settings);
+  Trajectory want;
+  train_toy::Twins pair = twins();
+  for (size_t step = 0; step < steps; ++step) {
+    const shakespeare::Batch batch = batch_of(settings, text, step);
+    const bool update = step == 0 || step + 1 < steps;  // the gradient of the first is compared
+    const auto take = [&](shakespeare::Reference& one) {
+      return one.step(batch, settings.optimizer, list[step].hyper, step + 1, update);
+    };
+    const double loss = take(reference);
+    if (!pair.add(want, loss, take(twin))) break;
+    if (step == 0) want.gradient = reference.gradient(), want.twin_gradient = twin.gradient();
+  }
+  return want;
 }
 
 }  // namespace train_shakespeare

@@ -106,18 +106,6 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
-// What is wrong with a file, or with a text, is wrong with the command line that names it.
-template <class Work>
-auto or_refuse(Work&& work) {
-  try {
-    return work();
-  } catch (const std::runtime_error& error) {
-    throw UsageError(error.what());
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(error.what());
-  }
-}
-
 // A new line where nothing else is asked for; a text may have none.
 std::string prompt_of(const Options& options, const Vocabulary& vocabulary) {
   const std::string& known = vocabulary.characters();
@@ -145,7 +133,7 @@ Data find_data(const Options& options, Report& report) {
   const std::string path = shakespeare::path_in(folder);
   std::error_code unreadable;
   if (std::filesystem::exists(path, unreadable) || !options.training.data.empty()) {
-    const std::string whole = or_refuse([&] { return shakespeare::read(path); });
+    const std::string whole = training::load_or_refuse([&] { return shakespeare::read(path); });
     if (!options.quick || whole.size() <= kQuickText) return {Corpus(whole), "Tiny Shakespeare"};
     return {Corpus(whole.substr(0, kQuickText)), "the beginning of Tiny Shakespeare"};
   }
@@ -178,7 +166,7 @@ void generate(const Options& options, Report& report) {
   if (path.empty()) throw UsageError("--generate needs a model: add --checkpoint FILE");
   const size_t count = count_of(options, "--generate", 1, kWritten);
   const Sampling sampling = sampling_of(options);
-  or_refuse([&] {
+  training::load_or_refuse([&] {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
     train_shakespeare::Model model(checkpoint.sizes, checkpoint.vocabulary.size());
     sequential::load(path, model);
@@ -198,7 +186,7 @@ void generate(const Options& options, Report& report) {
 
 void evaluate(const Options& options, const Data& data, Report& report) {
   const std::string& path = options.training.evaluate;
-  or_refuse([&] {
+  training::load_or_refuse([&] {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
     if (checkpoint.vocabulary.characters() != data.corpus.vocabulary.characters())
       throw std::invalid_argument(path + " knows other characters than " + data.name);
@@ -239,23 +227,22 @@ double operations_of(const Training& training, double steps) {
   return steps * tokens * (6 * weights + 6 * layers * T * C);
 }
 
-double last_losses(const Training& training) {
-  double sum = 0, count = 0;
-  const std::vector<float> losses = train_shakespeare::losses_of(training);
-  for (size_t step = training.steps - std::min<std::uint64_t>(training.steps, kMeanOf);
-       step < training.steps; ++step)
-    if (!std::isnan(losses[step])) sum += static_cast<double>(losses[step]), ++count;
-  return sum / count;
+// The mean loss of the last steps, of those from step `first` on.
+double last_losses(const Training& training, std::uint64_t first) {
+  const std::uint64_t begin = training.steps - std::min<std::uint64_t>(training.steps, kMeanOf);
+  return training::mean_of(train_shakespeare::losses_of(training), std::max(begin, first),
+                           training.steps);
 }
 
 struct Trained {
+  std::uint64_t first = 0;                     // steps that were behind it at the beginning
   double ms = 0;                               // of the training alone
   double loss = 0, validation = 0;             // at the end
   std::vector<std::vector<double>> validated;  // step, loss of the last steps, validation loss
 };
 
 // From the step that the training is in to the last one, with a validation now and then, and a
-// checkpoint where one is asked for.
+// checkpoint where one is asked for. Nothing is saved whose losses or parameters are not finite.
 Trained run_steps(Training& training, const TrainVersion& version, const Options& options,
                   const training::Interrupt& interrupt) {
   const std::string& path = options.training.checkpoint;
@@ -263,6 +250,13 @@ Trained run_steps(Training& training, const TrainVersion& version, const Options
   const bool speaks = options.training.one_version() || options.versions.size() == 1;
   const size_t interval = gpu::ceil_div(steps, kReports);
   Trained trained;
+  trained.first = training.steps;
+  training::Kept kept{path, trained.first};
+  const auto require_finite = [&] {
+    training::require_finite(train_shakespeare::losses_of(training), trained.first, training.steps,
+                             0, 0, kept);
+    sequential::require_finite(training.model, training.settings.optimizer, training.steps, kept);
+  };
   while (training.steps < steps) {
     const size_t next = std::min(steps, (training.steps / interval + 1) * interval);
     while (training.steps < next) {
@@ -272,16 +266,17 @@ Trained run_steps(Training& training, const TrainVersion& version, const Options
       trained.ms += timer.ms();
       if (!interrupt.asked()) continue;
       if (path.empty())
-        throw training::Interrupted(
-            "stopped after " + std::to_string(training.steps) +
-            " steps; with --checkpoint FILE the work would have been saved");
+        interrupt.stop("stopped after " + std::to_string(training.steps) +
+                       " steps; with --checkpoint FILE the work would have been saved");
+      require_finite();
       training.save(path);
-      throw training::Interrupted("stopped after " + std::to_string(training.steps) +
-                                  " steps, saved in " + path + ": go on with --resume");
+      interrupt.stop("stopped after " + std::to_string(training.steps) + " steps, saved in " +
+                     path + ": go on with --resume");
     }
-    if (!path.empty()) training.save(path);
+    require_finite();
+    if (!path.empty()) training.save(path), kept.steps = training.steps;
     if (!speaks && training.steps < steps) continue;  // a table grows here
-    trained.loss = last_losses(training);
+    trained.loss = last_losses(training, trained.first);
     trained.validation = train_shakespeare::validation_loss(training);
     trained.validated.push_back(
         {static_cast<double>(training.steps), trained.loss, trained.validation});
@@ -294,12 +289,12 @@ Trained run_steps(Training& training, const TrainVersion& version, const Options
   return trained;
 }
 
-// What the first losses of a version are held against: the same training in double, where the host
+// What the first steps of a version are held against: the same training in double, where the host
 // is quick enough for it; else, of `operations` the forward pass of one piece of text in double,
-// and of the others the losses of `operations`.
+// and of the others the losses of `operations`, its twin being `operations` too.
 struct Check {
   bool whole = false;
-  std::vector<double> losses;  // of the first steps
+  train_shakespeare::Trajectory want;
   std::string sampled;
 };
 
@@ -310,54 +305,97 @@ Comparison check_forward(Training& training, const Corpus& corpus) {
                                  {begin + 1, begin + static_cast<std::ptrdiff_t>(T) + 1}};
   shakespeare::Reference reference(training.settings.sizes,
                                    train_shakespeare::parameters_of(training.model));
-  const double want = reference.loss_of(piece);
+  shakespeare::Reference twin(
+      training.settings.sizes,
+      train_shakespeare::beside(train_shakespeare::parameters_of(training.model)));
+  train_shakespeare::Trajectory want;
+  train_shakespeare::twins().add(want, reference.loss_of(piece), twin.loss_of(piece));
   const float got = static_cast<float>(
       train_shakespeare::loss_of(training.model, training.plain, training.train(), 1));
-  return train_shakespeare::compare_losses({got}, {want});
+  return train_toy::compare_losses({got}, want);
 }
 
 Check prepare_check(Training& training, const Corpus& corpus) {
   const size_t steps = std::min(train_shakespeare::kCheckedSteps, training.settings.steps);
   Check check;
   check.whole = operations_of(training, 1) <= kMostReferenceOperations;
-  check.sampled = "checked: the losses of the first " + std::to_string(steps) + " steps" +
-                  (check.whole ? "" : " against `operations`, of which one piece was checked");
   if (check.whole)
-    check.losses = train_shakespeare::losses_cpu(
+    check.want = train_shakespeare::trajectory_cpu(
         training.settings, corpus.train, train_shakespeare::parameters_of(training.model), steps);
+  check.sampled = check.whole ? "checked: the first gradient and the losses of the first " +
+                                    std::to_string(check.want.losses.size()) + " steps"
+                              : "checked: the losses of the first " + std::to_string(steps) +
+                                    " steps against `operations`, of which one piece was checked";
   return check;
+}
+
+// The losses of a version's first steps, from the training's parameters.
+std::vector<float> first_losses(Training& training, train_shakespeare::Launch launch,
+                                size_t steps) {
+  train_shakespeare::train(training, launch, steps);
+  std::vector<float> losses = train_shakespeare::losses_of(training);
+  losses.resize(steps);
+  return losses;
+}
+
+// The losses of `operations` as a trajectory.
+train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_t steps) {
+  const train_shakespeare::Launch launch = train_shakespeare::kVersions[0].launch;
+  training.restart();
+  const std::vector<float> losses = first_losses(training, launch, steps);
+  training.restart();
+  const auto weights = train_shakespeare::beside(train_shakespeare::parameters_of(training.model));
+  for (size_t k = 0; k < weights.size(); ++k)
+    HIP_CHECK(hipMemcpy(training.model.tensors()[k].w, weights[k].data(),
+                        weights[k].size() * sizeof(float), hipMemcpyHostToDevice));
+  const std::vector<float> twin = first_losses(training, launch, steps);
+  train_shakespeare::Trajectory want;
+  train_toy::Twins twins = train_shakespeare::twins();
+  for (size_t i = 0; i < steps; ++i)
+    if (!twins.add(want, static_cast<double>(losses[i]), static_cast<double>(twin[i]))) break;
+  return want;
+}
+
+// The gradient of a version's first step.
+Comparison check_gradient(Training& training, const TrainVersion& version, const Check& check) {
+  training.restart();
+  std::vector<float> before;
+  for (const std::vector<float>& tensor : train_shakespeare::parameters_of(training.model))
+    before.insert(before.end(), tensor.begin(), tensor.end());
+  train_shakespeare::train(training, version.launch, 1);
+  return train_toy::compare_gradient(training.model, training.settings.optimizer,
+                                     train_shakespeare::schedules(training.settings)[0].hyper,
+                                     before, check.want);
 }
 
 Comparison check_version(Training& training, const TrainVersion& version, const Corpus& corpus,
                          Check& check) {
+  const bool is_first = &version == &train_shakespeare::kVersions[0];
   const size_t steps = std::min(train_shakespeare::kCheckedSteps, training.settings.steps);
-  const auto first_losses = [&](train_shakespeare::Launch launch) {
+  std::vector<Comparison> verdicts;
+  if (check.whole) verdicts.push_back(check_gradient(training, version, check));
+  if (!check.whole && check.want.losses.empty()) {
+    check.want = trajectory_of_operations(training, steps);
     training.restart();
-    train_shakespeare::train(training, launch, steps);
-    std::vector<float> losses = train_shakespeare::losses_of(training);
-    losses.resize(steps);
-    return losses;
-  };
-  Comparison verdict;
-  if (!check.whole && check.losses.empty()) {
-    const std::vector<float> losses = first_losses(train_shakespeare::kVersions[0].launch);
-    check.losses.assign(losses.begin(), losses.end());
-    verdict = check_forward(training, corpus);
+    verdicts.push_back(check_forward(training, corpus));
   }
-  if (verdict.ok &&
-      (check.whole || verdict.compared == 0 || &version != &train_shakespeare::kVersions[0]))
-    verdict = train_shakespeare::compare_losses(first_losses(version.launch), check.losses);
+  if (check.whole || !is_first) {
+    training.restart();
+    verdicts.push_back(train_toy::compare_losses(
+        first_losses(training, version.launch, check.want.losses.size()), check.want));
+  }
   training.restart();
-  return verdict;
+  return together(verdicts);
 }
 
 void run(const Options& options, const Settings& settings, const Data& data, Report& report) {
   const Sampling sampling = sampling_of(options);
   const std::string prompt = prompt_of(options, data.corpus.vocabulary);
-  const auto memory = or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
+  const auto memory =
+      training::load_or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
   Training& training = *memory;
   const bool resumes = options.training.resume;
-  if (resumes) or_refuse([&] { training.resume(options.training.checkpoint); });
+  if (resumes) training::load_or_refuse([&] { training.resume(options.training.checkpoint); });
   if (training.steps == settings.steps)
     throw UsageError(options.training.checkpoint + " has all of its " +
                      std::to_string(settings.steps) + " steps behind it");
@@ -390,14 +428,15 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
                              : text(", %.3g M tokens/s", rate / 1e6));
     }
     report.add(row);
+    if (!row.check.ok && !options.training.checkpoint.empty())
+      report.line(training::not_trained_text(options.training.checkpoint));
   }
   if (last.validated.empty()) return;
 
   const std::vector<float> losses = train_shakespeare::losses_of(training);
   std::vector<std::vector<double>> curve;
-  for (size_t step = 0; step < losses.size(); ++step)
-    if (!std::isnan(losses[step]))
-      curve.push_back({static_cast<double>(step + 1), static_cast<double>(losses[step])});
+  for (size_t step = last.first; step < losses.size(); ++step)
+    curve.push_back({static_cast<double>(step + 1), static_cast<double>(losses[step])});
   report.series("training", {"step", "loss"}, curve);
   report.series("validation", {"step", "loss", "validation"}, last.validated);
   report.fact("training loss", last.loss, "nats");

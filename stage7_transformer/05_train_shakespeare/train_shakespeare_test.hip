@@ -102,10 +102,11 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
   const Corpus letters(std::string(text.values.begin(), text.values.end()));
   REQUIRE(letters.vocabulary.size() == 11);
   Training training(settings, letters);
-  const std::vector<double> host =
-      losses_cpu(settings, letters.train, parameters_of(training), want.size());
+  const Trajectory host =
+      trajectory_cpu(settings, letters.train, parameters_of(training), want.size());
+  REQUIRE(host.losses.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i)
-    REQUIRE(std::fabs(host[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
+    REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
   for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
     training.restart();
@@ -122,7 +123,8 @@ TEST_CASE("every version trains every model as the reference does") {
   for (const Sizes& sizes : shapes) {
     const Settings settings = settings_of(sizes, 30);
     Training training(settings, corpus());
-    const auto want = losses_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
+    const Trajectory want =
+        trajectory_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
     for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, sizes.layers, sizes.heads, sizes.width, sizes.context, sizes.batch);
       training.restart();
@@ -744,7 +746,8 @@ TEST_CASE("pieces drawn once, a schedule that stands still and a head that learn
           "[harness]") {
   const Settings settings = settings_of({2, 2, 8, 9, 3}, 30);
   Training training(settings, corpus());
-  const auto want = losses_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
+  const Trajectory want =
+      trajectory_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
   for (const Launch launch : {run_without_drawing, run_without_schedule, run_without_head}) {
     training.restart();
     REQUIRE(!compare_losses(first_losses(training, launch, kCheckedSteps), want).ok);

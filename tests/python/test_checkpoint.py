@@ -1,10 +1,15 @@
 """Checkpoints are safetensors files: Python's own package reads what the course writes, and the
-course what the package writes, value by value."""
+course what the package writes, value by value. A training that is killed loses at most the epoch
+that it was in, and one that diverges keeps its last good checkpoint."""
 
 from __future__ import annotations
 
 import os
+import random
+import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -22,15 +27,25 @@ MODEL = "Sequential{Linear(4, 16), ReLU(), Linear(16, 3)}"
 SEED = 7
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """The test program of step 5.5, where it is built; it has a hidden case for this test."""
+def built(name: str, step: str, stage: str = "stage5_training") -> Path:
+    """A program of a step, where it is built."""
     build = Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build")
     for backend in ("cpu", "hip", "cuda"):
-        path = build / backend / "stage5_training" / "sequential_test"
+        path = build / backend / stage / name
         if path.is_file():
             return path
-    pytest.skip(f"no sequential_test in {build}: run scripts/course test 5.5 first")
+    pytest.skip(f"no {name} in {build}: run scripts/course test {step} first")
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The test program of step 5.5; it has a hidden case for this test."""
+    return built("sequential_test", "5.5")
+
+
+@pytest.fixture(scope="module")
+def train_mnist() -> Path:
+    return built("train_mnist", "5.8")
 
 
 def run(program: Path, to: Path, come_from: Path | None = None) -> subprocess.CompletedProcess:
@@ -93,3 +108,157 @@ def test_a_tensor_of_another_type_is_refused(program: Path, tmp_path: Path):
     assert done.returncode != 0
     assert 'of type "F16"; F32 can be read' in " ".join(done.stdout.split())
     assert not (tmp_path / "none").exists()
+
+
+# ---- Trainings that are stopped, or that diverge ------------------------------------------------
+
+TINY = ["--quick", "--no-limits", "--size", "24x200"]  # 5 steps per epoch, by
+OPERATIONS = ["--batch", "40", "--version", "operations"]
+KILLS = int(os.environ.get("COURSE_KILLS", "5"))
+
+
+def train(program: Path, *arguments: object, how=OPERATIONS) -> subprocess.CompletedProcess:
+    return subprocess.run([program, *TINY, *how, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, env={**os.environ, "COURSE_DATA": "/no/such/folder"})
+
+
+def stop(program: Path, path: Path, seconds: float, how: signal.Signals) -> tuple[int, int, str]:
+    """A training without an end that a signal stops `seconds` after its first epoch: the exit code,
+    the last epoch that it printed, and what it said on stderr."""
+    resume = ["--resume"] if path.exists() else []
+    command = [program, *TINY, *OPERATIONS, "--epochs", "1000000", "--checkpoint", path,
+               *resume]
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env={**os.environ, "COURSE_DATA": "/no/such/folder"})
+    lines = []
+    for line in training.stdout:
+        lines.append(line)
+        if line.startswith("epoch"):
+            break
+    time.sleep(seconds)
+    training.send_signal(how)
+    rest, error = training.communicate(timeout=120)
+    epochs = re.findall(r"^epoch +(\d+)/1000000  loss .*\n", "".join(lines) + rest, re.MULTILINE)
+    assert epochs, error
+    return training.returncode, int(epochs[-1]), error
+
+
+def partials(path: Path) -> list[Path]:
+    return list(path.parent.glob(f"{path.name}.*.partial"))
+
+
+def test_a_training_that_is_killed_loses_at_most_one_epoch(train_mnist: Path, tmp_path: Path):
+    path = tmp_path / "model.safetensors"
+    seed = int(os.environ.get("COURSE_KILL_SEED") or random.randrange(1 << 32))
+    print(f"COURSE_KILL_SEED={seed}")
+    moments = random.Random(seed)
+    for kill in range(KILLS):
+        code, printed, _ = stop(train_mnist, path, moments.uniform(0, 0.1), signal.SIGKILL)
+        assert code == -signal.SIGKILL
+        tensors = load_file(path)  # which reads every byte
+        assert all(numpy.isfinite(values).all() for values in tensors.values())
+        saved = int(metadata_of(path)["training.epochs"])
+        # Whatever was printed is saved; the next epoch may be saved and not yet printed.
+        assert printed <= saved <= printed + 1, f"kill {kill} of seed {seed}"
+        # Only this kill can have left something: the save that ran before has removed the rest.
+        assert len(partials(path)) <= 1
+    code, printed, error = stop(train_mnist, path, 0.05, signal.SIGTERM)
+    assert code == 128 + signal.SIGTERM
+    assert f"saved in {path}: go on with --resume" in error
+    assert int(metadata_of(path)["training.epochs"]) >= printed
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_training_that_diverges_keeps_its_last_good_checkpoint(train_mnist: Path, tmp_path: Path):
+    path = tmp_path / "model.safetensors"
+    assert train(train_mnist, "--epochs", 1, "--checkpoint", path).returncode == 0
+    good = path.read_bytes()
+    done = train(train_mnist, "--epochs", 4, "--lr", "1e20", "--checkpoint", path, "--resume")
+    assert done.returncode == 1
+    assert re.fullmatch(rf"train_mnist: .* is not finite: the training has diverged, .*; {path} "
+                        r"holds the training after step 5\n", done.stderr)
+    assert path.read_bytes() == good
+    done = train(train_mnist, "--epochs", 4, "--lr", "1e20", "--checkpoint", tmp_path / "other")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{tmp_path / 'other'} was not written\n")
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("name", ["0.weight", "optimizer.m.2.bias", "optimizer.v.2.weight"])
+@pytest.mark.parametrize("value", [numpy.nan, numpy.inf])
+def test_a_checkpoint_that_is_not_finite_is_refused(train_mnist: Path, tmp_path: Path, name, value):
+    path = tmp_path / "model.safetensors"
+    assert train(train_mnist, "--epochs", 1, "--checkpoint", path).returncode == 0
+    tensors, metadata = load_file(path), metadata_of(path)
+    tensors[name].flat[0] = value
+    save_file(tensors, path, metadata)
+    ruined = path.read_bytes()
+    line = f'train_mnist: {path} has a tensor "{name}" with values that are not finite\n'
+    for arguments in (["--epochs", 4, "--checkpoint", path, "--resume"], ["--evaluate", path]):
+        done = train(train_mnist, *arguments)
+        assert (done.returncode, done.stderr) == (2, line)
+    assert path.read_bytes() == ruined
+
+
+def test_a_version_that_does_not_fit_writes_no_checkpoint_and_says_so(train_mnist: Path,
+                                                                      tmp_path: Path):
+    path = tmp_path / "model.safetensors"
+    done = train(train_mnist, "--checkpoint", path,
+                 how=["--batch", "100", "--version", "persistent"])
+    assert done.returncode == 2
+    assert done.stderr == "train_mnist: --version persistent: takes batches of up to 64\n"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--json"])
+def test_a_file_that_cannot_be_written_is_refused_first(train_mnist: Path, tmp_path: Path, option):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, why in ((pipe, "is not a regular file"), ("/dev/null", "is not a regular file"),
+                      (tmp_path, "is a folder"),
+                      (tmp_path / "none" / "x",
+                       f"cannot be written: there is no folder {tmp_path / 'none'}"),
+                      (tmp_path / ("x" * 250), "cannot be written: File name too long")):
+        done = train(train_mnist, option, path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"train_mnist: {option}: {path} {why}\n"
+
+
+ALL = [("train_toy", "5.6", "stage5_training"), ("train_sales", "5.7", "stage5_training"),
+       ("train_mnist", "5.8", "stage5_training"), ("train_cnn", "6.3", "stage6_cnn"),
+       ("train_shakespeare", "7.5", "stage7_transformer")]
+
+
+@pytest.mark.parametrize("name, step, stage", ALL)
+def test_every_training_says_where_it_diverged_and_refuses_what_is_not_finite(
+        tmp_path: Path, name, step, stage):
+    path, ruined = tmp_path / "model.safetensors", tmp_path / "ruined.safetensors"
+    version = "persistent" if name == "train_toy" else "operations"
+
+    def run_quick(*arguments):
+        command = [built(name, step, stage), "--quick", "--no-limits", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "COURSE_DATA": "/no/such/folder"})
+
+    rate = "1e38" if name == "train_toy" else "1e20"
+    done = run_quick("--version", version, "--lr", rate, "--optimizer", "sgd", "--checkpoint", path)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"{name}: .+ is not finite: the training has diverged, try a smaller --lr; "
+                        rf"{path} (was not written|holds the training after step \d+)\n",
+                        done.stderr)
+    path.unlink(missing_ok=True)
+
+    assert run_quick("--version", version, "--checkpoint", path).returncode == 0
+    tensors = load_file(path)
+    first = min(tensors)
+    tensors[first].flat[0] = numpy.nan
+    save_file(tensors, ruined, metadata_of(path))
+    commands = [["--evaluate", ruined], ["--checkpoint", ruined, "--resume"]]
+    if name == "train_shakespeare":
+        commands.append(["--checkpoint", ruined, "--generate", 5])
+    for command in commands:
+        # Where the training counts its end into the settings, it has to be the same one.
+        more = [] if command[-1] != "--resume" or name == "train_shakespeare" else ["--epochs", 500]
+        done = run_quick(*command, *more)
+        assert (done.returncode, done.stderr) == (
+            2, f'{name}: {ruined} has a tensor "{first}" with values that are not finite\n')
