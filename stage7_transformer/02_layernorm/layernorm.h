@@ -12,7 +12,9 @@
 // Every version works on x - x[r,0], which leaves mean and variance what they are but for a shift.
 // It is exact for elements that are near each other, and no element is further from the mean than
 // sqrt(cols) standard deviations: a row far from 0 is as accurate as one around it, and a row of
-// equal elements becomes 0 exactly, so that y is bias.
+// equal elements becomes 0 exactly, so that y is bias. Where variance + eps is 0 in float, which
+// takes an eps of 0, rstd is 0 and not infinity: y is bias there too, and the row's elements get no
+// gradient.
 //
 // On the way back, with n[r,c] = (x[r,c] - mean) rstd and g[r,c] = grad_y[r,c] gain[c],
 //
@@ -125,8 +127,8 @@ inline Forward forward_cpu(const std::vector<float>& x, const std::vector<float>
     }
     const double variance = sum_ee / n, with_eps = variance + static_cast<double>(eps);
     const Deviation off = deviation(roundings, sum_d / n, max_d, sum_ed / n, sum_dd / n, variance);
-    const double rstd = 1 / std::sqrt(with_eps);
-    const double of_variance = off.variance / with_eps + u;
+    const double rstd = with_eps == 0 ? 0 : 1 / std::sqrt(with_eps);
+    const double of_variance = with_eps == 0 ? 0 : off.variance / with_eps + u;
     const double of_rstd = of_variance < 1 ? (1 + gamma(2)) / std::sqrt(1 - of_variance) - 1
                                            : std::numeric_limits<double>::infinity();
     want.mean.push_back(first + mean), want.rstd.push_back(rstd);
@@ -277,10 +279,12 @@ struct Pass {
   float eps;
 
   __device__ float count() const { return static_cast<float>(cols); }
-  // 1 / sqrt(variance + eps), which one thread of the team leaves with the mean for the way back.
+  // 1 / sqrt(variance + eps), or 0 for 0, which one thread of the team leaves with the mean for the
+  // way back.
   template <class Team>
   __device__ float finish(size_t row, float row_mean, float variance) const {
-    const float row_rstd = 1.0f / sqrtf(variance + eps);
+    const float with_eps = variance + eps;
+    const float row_rstd = with_eps == 0 ? 0.0f : 1.0f / sqrtf(with_eps);
     if (Team::rank() == 0) {
       if (mean != nullptr) mean[row] = row_mean;
       if (rstd != nullptr) rstd[row] = row_rstd;

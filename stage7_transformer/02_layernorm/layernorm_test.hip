@@ -240,6 +240,22 @@ TEST_CASE("rows of equal elements become bias") {
     }
 }
 
+TEST_CASE("rows of equal elements become bias without eps too") {
+  for (const size_t cols : {size_t{1}, size_t{3}, size_t{64}, size_t{1003}}) {
+    Inputs in({2, cols});
+    in.eps = 0;
+    std::fill_n(in.x.begin(), cols, 0.1f);  // the other row has elements that differ
+    for (const auto& version : testing::chosen(versions())) {
+      CAPTURE(version.name, cols);
+      const Results got = run(version.launch.run, in);
+      for (size_t c = 0; c < cols; ++c) REQUIRE(got.y[c] == in.bias[c]);
+      REQUIRE((got.mean[0] == in.x[0] && got.rstd[0] == 0));
+      if (cols > 1) REQUIRE(got.rstd[1] > 0);
+      if (cols > 1) REQUIRE_OK(check(version.launch, in));
+    }
+  }
+}
+
 TEST_CASE("large and small scales") {
   for (const float scale : {1e-18f, 1e-3f, 1e15f}) {
     Inputs in({3, 203}, scale, scale);
