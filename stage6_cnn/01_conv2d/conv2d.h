@@ -16,6 +16,11 @@
 // strides and padding, all arrays on the device and aligned to 4 bytes; outputs overlap no input.
 // Launchers throw std::invalid_argument where a window does not fit the padded image or an array
 // that is needed is null. Every version gives the same bits on every run of one device.
+//
+// y is computed with the zeros around the image as with other numbers: where an infinite weight
+// meets one, y is NaN. winograd's differences make NaN of an infinity anywhere, in a tile of y at
+// most. For the gradients a version may leave out what it knows to be 0: there, whether 0 times
+// infinity counts is not said.
 #pragma once
 
 #include <algorithm>
@@ -144,8 +149,8 @@ static __global__ void __launch_bounds__(kBlock)
     for (int r = 0; r < g.R; ++r)
       for (int s = 0; s < g.S; ++s) {
         const int h = h0 + r, col = w0 + s;
-        if (is_inside(h, g.H, col, g.W))
-          sum += filter[(c * g.R + r) * g.S + s] * image[(c * g.H + h) * g.W + col];
+        const float value = is_inside(h, g.H, col, g.W) ? image[(c * g.H + h) * g.W + col] : 0;
+        sum += filter[(c * g.R + r) * g.S + s] * value;
       }
   y[i] = epilogue(sum, k);
   // end exercise

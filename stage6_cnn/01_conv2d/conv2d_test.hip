@@ -472,6 +472,25 @@ TEST_CASE("an infinite weight makes its filter's outputs infinite, not NaN") {
   }
 }
 
+// The padding's zeros are numbers like others. Only the tests of all versions ask for it: a
+// learner's `direct` may as well leave them out.
+TEST_CASE("an infinite weight over the padding makes NaN, in every version", "[harness]") {
+  const Problem p{2, 3, 6, 7, 5, 3, 3, 1, 1, 1, 1};
+  Inputs in(p);
+  for (float& element : in.x) element = 1 + std::fabs(element);
+  in.w[2 * window_of(p)] = std::numeric_limits<float>::infinity();  // filter 2, up and left
+  for (const auto& version : testing::chosen(kVersions<Linear>)) {
+    CAPTURE(version.name);
+    const std::vector<float> y = Device(in).run(version.launch.run);
+    for (size_t i = 0; i < y.size(); ++i) {
+      CAPTURE(i, y[i]);
+      const bool of_filter = i / 42 % p.K == 2, over_padding = i % 42 < 7 || i % 7 == 0;
+      REQUIRE(std::isfinite(y[i]) == !of_filter);
+      if (of_filter && !version.launch.transforms(p)) REQUIRE(std::isnan(y[i]) == over_padding);
+    }
+  }
+}
+
 TEST_CASE("a launch of few images after the other is the same as one of all") {
   const Problem p{7, 3, 5, 6, 4, 3, 3, 1, 1, 1, 1};
   const Inputs in(p, random_integers);
