@@ -23,7 +23,8 @@ SECONDS = 2
 MEMORY = 4 << 30  # of addresses: a size that slips through harms nobody
 LARGE = ["2147483647", "2147483648", "4294967296", "2^61", "2^62", "2^63", "18446744073709551615",
          "18446744073709551616", "18446744073709551617"]
-WRONG = ["", "0", "-1", "x", "1e3", "\u0661\u0662", "9" * 5000, " ", "1 ", "\t7", "0x10", "2^64", "1.5", "\x1b[31m"]
+WRONG = ["", "0", "-1", "x", "1e3", "\u0661\u0662", "9" * 5000, " ", "1 ", "\t7", "0x10",
+         "2^64", "1.5", "\x1b[31m"]
 ONCE = [("attention", "--size", "2x2^63x65x24"), ("transformer_block", "--size", "2^32x2^32x24x3"),
         ("train_shakespeare", "--size", "1x2x24x24x2^61"), ("dense_backward", "--size", "2^63x2^63x2^63"),
         ("train_sales", "--size", "2^40"), ("train_shakespeare", "--steps", "1000000000"),
