@@ -4,13 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <optional>
 
 #include "common/output_file.h"
+#include "common/sizes.h"
 
 namespace {
 
@@ -18,7 +22,23 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
 
-[[noreturn]] void usage_error(const std::string& text) { throw UsageError(text); }
+// Control characters as \\x1b: a message is one line, and an argument can't steer a terminal.
+std::string printable(const std::string& text) {
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return shown;
+}
+
+[[noreturn]] void usage_error(const std::string& text) { throw UsageError(printable(text)); }
+
+// What --help and --list print. Throws std::runtime_error where stdout does not take it.
+void print_answer(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::runtime_error(std::string("stdout: ") + std::strerror(errno));
+}
 
 // Digits only: what std::stoull also takes ("-1", " 7", "0x10") is refused. Empty where there is
 // anything else, or where the number does not fit into 64 bits.
@@ -69,19 +89,23 @@ std::string size_names(const ProgramInfo& program) {
 }
 
 std::vector<std::size_t> parse_sizes(const std::string& text, const ProgramInfo& program) {
-  std::vector<std::size_t> sizes;
+  std::vector<std::size_t> extents;
   for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find('x', begin), text.size());
-    sizes.push_back(parse_extent(text.substr(begin, end - begin)));
+    extents.push_back(parse_extent(text.substr(begin, end - begin)));
   }
-  if (sizes.size() != program.sizes.size())
+  if (extents.size() != program.sizes.size())
     usage_error(fmt::format("--size: {} takes {} ({} number{}), '{}' has {}", program.name,
                             size_names(program), program.sizes.size(),
-                            program.sizes.size() == 1 ? "" : "s", text, sizes.size()));
-  return sizes;
+                            program.sizes.size() == 1 ? "" : "s", text, extents.size()));
+  sizes::checked_product(extents);
+  return extents;
 }
 
-// Levenshtein's distance: how many letters must be put in, taken out or changed.
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Levenshtein's distance: how many letters must be put in, taken out or changed. A capital is the
+// same letter.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -89,7 +113,8 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
     std::size_t diagonal = row[0];
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      const std::size_t changed = diagonal + (same ? 0 : 1);
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
     }
@@ -322,8 +347,8 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    if (!program.versions.empty()) fmt::print("\nVersions:\n{}", list_versions(program));
+    print_answer(app.help() +
+                 (program.versions.empty() ? "" : "\nVersions:\n" + list_versions(program)));
     return false;
   } catch (const CLI::ParseError& error) {
     std::string line = error.what();
@@ -331,7 +356,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
     usage_error(line + "; --help lists the options");
   }
   if (list) {
-    fmt::print("{}", list_versions(program));
+    print_answer(list_versions(program));
     return false;
   }
 

@@ -1,4 +1,5 @@
 // The devices that the CPU backend pretends to be: their properties, limits and memory.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,6 +83,14 @@ MemoryLimit memory_limit() {
     if (path.empty()) break;
   }
   apply(root + "/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes");
+  rlimit addresses{};
+  if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t held = page * number_in("/proc/self/statm", 0);
+    limit.total = std::min<size_t>(limit.total, addresses.rlim_cur);
+    limit.available =
+        std::min<size_t>(limit.available, addresses.rlim_cur - std::min(addresses.rlim_cur, held));
+  }
   return limit;
 }
 
@@ -92,8 +101,7 @@ int host_threads() {
     const long threads = std::strtol(text, &end, 10);
     if (*text != '\0' && *end == '\0' && threads >= 1 && threads <= 1024)
       return static_cast<int>(threads);
-    std::fprintf(stderr, "HIP_CPU_THREADS=%s: it takes a number from 1 to 1024\n", text);
-    std::exit(2);
+    refuse("HIP_CPU_THREADS", text, "a number from 1 to 1024");
   }
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/sample.h"
+#include "common/sizes.h"
 #include "common/training.h"
 #include "stage5_training/07_train_sales/train_sales.h"
 
@@ -39,6 +40,9 @@ Input read_sales(const Options& options, Report& report) {
     input.name = path;
     text = sales::read_file(path);
   } else {
+    // A sale's line, twice while the text grows, and what is parsed from it.
+    constexpr double kBytesPerSale = 256;
+    sizes::require_host_memory(kBytesPerSale * static_cast<double>(options.sizes[0]));
     input.name = "made up here";
     text = sales::make(options.sizes[0], options.seed);
     report.line((wanted ? "no " + path + ": " : std::string()) + size_text(options.sizes[0]) +

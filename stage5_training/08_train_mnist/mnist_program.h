@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/program.h"
+#include "common/sizes.h"
 #include "common/timer.h"
 #include "common/training.h"
 #include "stage5_training/08_train_mnist/mnist_training.h"
@@ -58,6 +59,8 @@ inline Data find_data(const Options& options, Report& report) {
     truncate(data.digits.train, count);
     truncate(data.digits.test, count);
   } else {
+    // The drawn images on the host, and as many bytes on a device that may share its memory.
+    sizes::require_host_memory(2.0 * kPixels * static_cast<double>(count));
     report.line("no MNIST in " + folder + "/mnist: training on digits that this program draws" +
                 " (get MNIST with `python3 scripts/data.py`)");
     constexpr std::uint64_t kTrain = 1, kTest = 2;  // seeds

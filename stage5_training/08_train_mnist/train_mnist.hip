@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage5_training/08_train_mnist/train_mnist.h"
 
@@ -52,6 +53,9 @@ int main(int argc, char** argv) {
     const mnist::Data data = mnist::find_data(options, report);
     require_device_memory(4.0 * sizeof(float) * kPixels *
                           static_cast<double>(options.sizes[0] + options.training.batch));
+    // The reference keeps the weights, their gradients and two moments in double.
+    sizes::require_host_memory(4.0 * sizeof(double) * kPixels *
+                               static_cast<double>(options.sizes[0]));
     if (!options.training.evaluate.empty()) {
       train_mnist::Sequential model = train_mnist::make_model(options.sizes[0]);
       return mnist::evaluate(model, options, data, report);

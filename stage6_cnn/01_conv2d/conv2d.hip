@@ -5,6 +5,7 @@
 
 #include "common/dnn.h"
 #include "common/sample.h"
+#include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
@@ -254,6 +255,8 @@ int main(int argc, char** argv) {
     const Problem usual{s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[7], s[8], s[8]};
     try {
       require_device_memory(device_bytes(usual));
+      // The host makes and compares the same arrays; on the CPU backend beside the device's.
+      sizes::require_host_memory(device_bytes(usual));
     } catch (const std::invalid_argument& error) {
       throw UsageError(std::string("--size: ") + error.what());
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/picture.h"
+#include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage6_cnn/03_train_cnn/train_cnn.h"
 
@@ -187,7 +188,9 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const mnist::Data data = mnist::find_data(options, report);
-    require_device_memory(train_cnn::memory_of(mnist::settings_of(options)));
+    const double device_bytes = train_cnn::memory_of(mnist::settings_of(options));
+    require_device_memory(device_bytes);
+    sizes::require_host_memory(2 * device_bytes);  // the reference keeps the same arrays in double
     if (!options.training.evaluate.empty()) {
       Sequential model = train_cnn::make_model(options.sizes[0]);
       mnist::evaluate(model, options, data, report);

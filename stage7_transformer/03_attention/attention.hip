@@ -9,6 +9,7 @@
 
 #include "common/random.h"
 #include "common/sample.h"
+#include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
@@ -315,6 +316,8 @@ int main(int argc, char** argv) {
     if (D > 256) throw UsageError("--size: a head D has at most 256 numbers");
     const Problem asked = problem(B, H, T, T, D, true);
     require_device_memory(bytes(asked, 4, 4));
+    // As much again for the arrays that the host makes and compares; on the CPU backend beside it.
+    sizes::require_host_memory((kOnGpu ? 1 : 2) * bytes(asked, 4, 4));
     report.limits(timing::measure_limits(options));
     std::vector<Problem> forward = {asked, problem(B, H, T, T, D, false)}, backward = {asked};
     if (!options.sizes_given && !options.quick && kOnGpu) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/random.h"
+#include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage7_transformer/04_transformer_block/transformer_block.h"
 
@@ -151,10 +152,16 @@ int main(int argc, char** argv) {
     } catch (const std::invalid_argument& error) {
       throw UsageError(error.what());
     }
-    const double rows = static_cast<double>(shape.rows());
-    require_device_memory(sizeof(float) * rows *
-                          (100.0 * static_cast<double>(shape.C) +
-                           2 * static_cast<double>(shape.H) * static_cast<double>(shape.T)));
+    const double rows = static_cast<double>(shape.rows()), width = static_cast<double>(shape.C);
+    const double length = static_cast<double>(shape.T), heads = static_cast<double>(shape.H);
+    const double weights = 12 * width * width;
+    require_device_memory(sizeof(float) *
+                          (rows * (100 * width + 2 * heads * length) + 2 * weights));
+    // The reference keeps one sequence's activations and scores, and the weights and their
+    // gradients, in double; inputs and results are float.
+    sizes::require_host_memory(sizeof(double) *
+                                   (length * (40 * width + 4 * heads * length) + 2 * weights) +
+                               sizeof(float) * (6 * rows * width + 2 * weights));
     report.limits(timing::measure_limits(options));
     run(shape, options, report);
     // The other model of step 7.5: its products are so small that launches count.

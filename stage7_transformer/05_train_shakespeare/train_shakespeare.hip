@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/sizes.h"
 #include "common/training.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage7_transformer/05_train_shakespeare/train_shakespeare.h"
@@ -106,6 +107,20 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
+// Throws std::invalid_argument where a checkpoint claims a model that is larger than its file:
+// before memory is taken for it.
+void check_claim(const std::string& path, const Sizes& claimed) {
+  const double layers = static_cast<double>(claimed.layers);
+  const double width = static_cast<double>(claimed.width);
+  const double context = static_cast<double>(claimed.context);
+  const double bytes = sizeof(float) * width * (layers * 12 * width + context);
+  if (bytes > static_cast<double>(std::filesystem::file_size(path)))
+    throw std::invalid_argument(path + " claims " + std::to_string(claimed.layers) +
+                                " layers of width " + std::to_string(claimed.width) +
+                                " for a context of " + std::to_string(claimed.context) +
+                                ", and is too short for them");
+}
+
 // A new line where nothing else is asked for; a text may have none.
 std::string prompt_of(const Options& options, const Vocabulary& vocabulary) {
   const std::string& known = vocabulary.characters();
@@ -168,6 +183,7 @@ void generate(const Options& options, Report& report) {
   const Sampling sampling = sampling_of(options);
   training::load_or_refuse([&] {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
+    check_claim(path, checkpoint.sizes);
     train_shakespeare::Model model(checkpoint.sizes, checkpoint.vocabulary.size());
     sequential::load(path, model);
     const std::string prompt = prompt_of(options, checkpoint.vocabulary);
@@ -190,6 +206,7 @@ void evaluate(const Options& options, const Data& data, Report& report) {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
     if (checkpoint.vocabulary.characters() != data.corpus.vocabulary.characters())
       throw std::invalid_argument(path + " knows other characters than " + data.name);
+    check_claim(path, checkpoint.sizes);
     train_shakespeare::Model model(checkpoint.sizes, checkpoint.vocabulary.size());
     sequential::load(path, model);
     train_shakespeare::Pass pass(checkpoint.sizes, checkpoint.vocabulary.size(),
@@ -476,10 +493,22 @@ int main(int argc, char** argv) {
     const Data data = find_data(options, report);
     if (!options.training.evaluate.empty()) return evaluate(options, data, report);
     const Sizes& s = settings.sizes;
+    // The schedule and the loss of every step, here and on the device.
+    const double of_steps =
+        static_cast<double>(settings.steps) * (sizeof(train_shakespeare::Schedule) + sizeof(float));
     require_device_memory(
         sizeof(float) * static_cast<double>(s.layers) *
-        (2 * 18.0 * static_cast<double>(s.batch * s.context) * static_cast<double>(s.width) +
-         48.0 * static_cast<double>(s.width) * static_cast<double>(s.width)));
+            (2 * 18.0 * static_cast<double>(s.batch * s.context) * static_cast<double>(s.width) +
+             48.0 * static_cast<double>(s.width) * static_cast<double>(s.width)) +
+        of_steps);
+    // The reference keeps the same model in double, and one sequence's activations and scores.
+    const double length = static_cast<double>(s.context);
+    sizes::require_host_memory(
+        sizeof(double) * static_cast<double>(s.layers) *
+            (length *
+                 (40 * static_cast<double>(s.width) + 4 * static_cast<double>(s.heads) * length) +
+             48.0 * static_cast<double>(s.width) * static_cast<double>(s.width)) +
+        2 * of_steps);
     report.limits(timing::measure_limits(options));
     run(options, settings, data, report);
   });
