@@ -1,0 +1,50 @@
+// sizes::checked_product() and the memory that a process may take.
+#include "common/sizes.h"
+
+#include <sys/resource.h>
+
+#include <string>
+#include <vector>
+
+#include "common/options.h"
+#include "common/testing.h"
+
+namespace {
+
+bool is_refused(const std::vector<std::size_t>& extents) {
+  try {
+    sizes::checked_product(extents);
+    return false;
+  } catch (const UsageError&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a product is exact up to its limit, and refused above it") {
+  constexpr std::size_t kHalf = std::size_t{1} << 55, kLargest = ~std::size_t{0};
+  CHECK(sizes::checked_product({}) == 1);
+  CHECK(sizes::checked_product({3, 5, 7}) == 105);
+  CHECK(sizes::checked_product({0, 5, 7}) == 35);  // a padding of 0 is no size
+  CHECK(sizes::checked_product({2, kHalf}) == sizes::kMostProduct);
+  CHECK(is_refused({2, kHalf + 1}));
+  CHECK(is_refused({kLargest}));
+  CHECK(is_refused({kLargest, kLargest}));
+  CHECK(is_refused({std::size_t{1} << 32, std::size_t{1} << 32}));  // 0 where it wraps
+  CHECK(is_refused({0, kLargest}));
+}
+
+TEST_CASE("what a process may not take is refused before it is taken") {
+  CHECK_NOTHROW(sizes::require_host_memory(1));
+  CHECK_THROWS_AS(sizes::require_host_memory(1e30), UsageError);
+  const std::size_t before = sizes::host_memory();
+  rlimit old{};
+  REQUIRE(getrlimit(RLIMIT_AS, &old) == 0);
+  const rlimit small{rlim_t{1} << 20, old.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_AS, &small) == 0);
+  const std::size_t left = sizes::host_memory();  // less than this process has
+  REQUIRE(setrlimit(RLIMIT_AS, &old) == 0);
+  CHECK(before > 0);
+  CHECK(left == 0);
+}
