@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,13 +163,18 @@ def _decoded(text: str, at: int = 0) -> tuple[Any, int]:
         return BROKEN, at
 
 
+def _parts(name: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    """Every name in the text, and what stands between it and the next."""
+    begins = list(name.finditer(text))
+    ends = [match.start() for match in begins[1:]] + [len(text)]
+    for match, end in zip(begins, ends):
+        yield match[1], text[match.end():end]
+
+
 def _salvaged(text: str, problems: list[str]) -> tuple[dict[str, dict], list[str]]:
     """read(), where the text as a whole cannot be read: `problems` says why."""
     steps: dict[str, dict] = {}
-    begins = list(_STEP.finditer(text))
-    ends = [match.start() for match in begins[1:]] + [len(text)]
-    for match, end in zip(begins, ends):
-        number, part = match[1], text[match.end():end]
+    for number, part in _parts(_STEP, text):
         record, closed = _decoded(part)
         if record is BROKEN:
             problems.append(f"{quoted(number)} cannot be read as a whole: what could be read of it is kept")
@@ -183,10 +189,7 @@ def _salvaged(text: str, problems: list[str]) -> tuple[dict[str, dict], list[str
 def _entries(text: str, place: str, problems: list[str]) -> dict[str, object]:
     """The entries of a step's broken text that can be read."""
     found: dict[str, object] = {}
-    begins = list(_ENTRY.finditer(text))
-    ends = [match.start() for match in begins[1:]] + [len(text)]
-    for match, end in zip(begins, ends):
-        name, part = match[1], text[match.end():end]
+    for name, part in _parts(_ENTRY, text):
         value, _ = _decoded(part)
         if value is BROKEN:
             problems.append(f"{place}, '{name}' cannot be read as a whole")
