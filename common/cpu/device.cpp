@@ -1,5 +1,4 @@
 // The devices that the CPU backend pretends to be: their properties, limits and memory.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "common/cpu/internal.h"
+#include "common/host_memory.h"
 
 namespace cpu {
 
@@ -19,80 +19,6 @@ namespace {
 
 constexpr int kVersion = 1000;  // 1.0, as CUDA counts
 constexpr int kMaxBlocksPerMultiprocessor = 32;
-
-[[noreturn]] void refuse(const char* variable, const char* value, const char* allowed) {
-  std::fflush(nullptr);
-  std::fprintf(stderr, "cpu backend: %s=%s: must be %s\n", variable, value, allowed);
-  std::_Exit(2);
-}
-
-// The first "key : value" line of a file in /proc, or an empty string.
-std::string proc_value(const char* file, const std::string& key) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (line.compare(0, key.size(), key) != 0) continue;
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const size_t value = line.find_first_not_of(" \t", colon + 1);
-    return value == std::string::npos ? "" : line.substr(value);
-  }
-  return "";
-}
-
-size_t meminfo(const char* key) {  // /proc/meminfo counts kilobytes
-  return std::strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
-}
-
-// A file with one number; `fallback` where there is no file or no number ("max").
-size_t number_in(const std::string& file, size_t fallback) {
-  std::ifstream in(file);
-  size_t value = 0;
-  return in >> value ? value : fallback;
-}
-
-// Bytes of the group's files that the kernel would give up before it refuses memory.
-size_t reclaimable(const std::string& group) {
-  std::ifstream in(group + "/memory.stat");
-  std::string key;
-  for (size_t value = 0; in >> key >> value;)
-    if (key == "inactive_file") return value;
-  return 0;
-}
-
-struct MemoryLimit {
-  size_t total, available;
-};
-
-// What a control group (a container) allows: the tightest from ours up to the root, in version 2 of
-// control groups; version 1 shows a container's own at a fixed place.
-MemoryLimit memory_limit() {
-  const std::string root = "/sys/fs/cgroup";
-  MemoryLimit limit{meminfo("MemTotal"), meminfo("MemAvailable")};
-  const auto apply = [&](const std::string& group, const char* max_file, const char* used_file) {
-    const size_t max = number_in(group + max_file, limit.total);
-    if (max >= limit.total && limit.total != 0) return;
-    const size_t used = number_in(group + used_file, 0);
-    const size_t held = used - std::min(used, reclaimable(group));
-    limit.total = max;
-    limit.available = std::min(limit.available, max - std::min(max, held));
-  };
-  std::string path = proc_value("/proc/self/cgroup", "0:");  // ":/group/of/this/process"
-  path = path.compare(0, 2, ":/") == 0 ? path.substr(1) : "";
-  for (;; path.resize(path.rfind('/'))) {
-    apply(root + path, "/memory.max", "/memory.current");
-    if (path.empty()) break;
-  }
-  apply(root + "/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes");
-  rlimit addresses{};
-  if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t held = page * number_in("/proc/self/statm", 0);
-    limit.total = std::min<size_t>(limit.total, addresses.rlim_cur);
-    limit.available =
-        std::min<size_t>(limit.available, addresses.rlim_cur - std::min(addresses.rlim_cur, held));
-  }
-  return limit;
-}
 
 // HIP_CPU_THREADS, else as many as the process may run on.
 int host_threads() {
@@ -118,7 +44,7 @@ bool is_set(const char* variable) {
 Device make_device() {
   Device d;
   d.threads = host_threads();
-  std::string processor = proc_value("/proc/cpuinfo", "model name");
+  std::string processor = host::proc_value("/proc/cpuinfo", "model name");
   if (processor.empty()) processor = "CPU";
   d.name =
       processor + " (" + std::to_string(d.threads) + (d.threads == 1 ? " thread)" : " threads)");
@@ -172,6 +98,12 @@ hipError_t check_peer(int device_number) {
 
 }  // namespace
 
+void refuse(const char* variable, const char* value, const char* allowed) {
+  std::fflush(nullptr);
+  std::fprintf(stderr, "cpu backend: %s=%s: must be %s\n", variable, value, allowed);
+  std::_Exit(2);
+}
+
 int lanes_per_wave = 0;
 int device_count = 1;
 __thread int current_device_number = 0;
@@ -193,8 +125,8 @@ bool exists(int device_number) {
 
 DeviceSet reachable_from(int device) { return 1u << device | peers[device]; }
 
-size_t available_memory() { return memory_limit().available; }
-size_t total_memory() { return memory_limit().total; }
+size_t available_memory() { return host::memory().available; }
+size_t total_memory() { return host::memory().total; }
 
 // Kernels have no registers to run out of here, so which one it is does not matter.
 hipError_t occupancy(int* blocks, const void*, int block_size, size_t dynamic_shared_bytes) {
@@ -380,7 +312,7 @@ hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(versi
 hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
   if (free_bytes == nullptr || total_bytes == nullptr) return set_error(hipErrorInvalidValue);
-  const cpu::MemoryLimit limit = cpu::memory_limit();
+  const host::Memory limit = host::memory();
   *free_bytes = limit.available, *total_bytes = limit.total;
   static_cast<void>(cpu::device());
   if (cpu::device_count == 1) return hipSuccess;

@@ -256,10 +256,7 @@ const Order& order() {
       const std::uint64_t seed = std::strtoull(value.c_str() + 7, &end, 10);
       if (*end == '\0') return Order{Order::random, seed};
     }
-    std::fflush(nullptr);
-    std::fprintf(stderr, "HIP_CPU_ORDER=%s: it takes forward, reverse, waves or random:SEED\n",
-                 text);
-    std::_Exit(2);  // leaves out the report on buffers that are in use
+    refuse("HIP_CPU_ORDER", text, "forward, reverse, waves or random:SEED");
   }();
   return parsed;
 }

@@ -17,6 +17,9 @@ inline constexpr int kMaxDevices = 8;
 extern int device_count;  // HIP_CPU_DEVICES; 1 until device() is called
 // This host thread's: the one that hipSetDevice chose, or for which it works at the moment.
 extern __thread int current_device_number;
+// Ends the program for the value of one of the backend's variables: a line, exit code 2, and no
+// report on buffers that are in use.
+[[noreturn]] void refuse(const char* variable, const char* value, const char* allowed);
 inline int current_device() { return current_device_number; }
 bool exists(int device);
 // Makes a device the current one while it lives: for work on behalf of a stream or a launch.
