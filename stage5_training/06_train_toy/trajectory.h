@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/compare.h"
@@ -45,6 +46,11 @@ class Twins {
       weights[i] *= 1 + std::copysign(kRoundings, random_numbers::uniform(1, stream, i));
     return weights;
   }
+  static std::vector<std::vector<float>> beside(std::vector<std::vector<float>> tensors) {
+    for (std::size_t k = 0; k < tensors.size(); ++k)
+      tensors[k] = beside(std::move(tensors[k]), static_cast<std::uint32_t>(k));
+    return tensors;
+  }
 
   // Adds a step. False where the trajectory ends before this step: there squares of the loss leave
   // the range of float, which the reference does not, or nothing is left to compare because the
@@ -65,6 +71,14 @@ class Twins {
  private:
   double factor_, of_sum_, of_loss_, apart_ = 0;  // apart: of the loss, the most until now
 };
+
+// The values of all tensors one behind the other.
+template <class T>
+std::vector<T> flat(const std::vector<std::vector<T>>& tensors) {
+  std::vector<T> all;
+  for (const std::vector<T>& tensor : tensors) all.insert(all.end(), tensor.begin(), tensor.end());
+  return all;
+}
 
 // The losses of the first steps against a trajectory; `got` has as many or more.
 inline Comparison compare_losses(const std::vector<float>& got, const Trajectory& want) {

@@ -195,7 +195,7 @@ inline std::string checked_text(const Trajectory& want) {
 template <class T>
 Comparison check_first_steps(T& training, const Launch<T>& launch, const Trajectory& want) {
   training.restart();
-  const std::vector<float> before = flat(parameters_of(training));
+  const std::vector<float> before = train_toy::flat(parameters_of(training));
   train(training, launch, 1);
   const Comparison gradient =
       train_toy::compare_gradient(training.model, training.settings.optimizer,
@@ -221,11 +221,15 @@ Trained run_epochs(T& training, const Launch<T>& launch, const Samples& tests,
   const size_t per_epoch = training.course().steps_per_epoch(), epochs = options.training.epochs;
   const std::uint64_t first = training.steps;
   training::Kept kept{path, options.training.resume ? first : 0};
-  const auto require_finite = [&](std::uint64_t epoch_begin) {
+  // The mean loss of the epoch so far. A training that was resumed within it knows the losses from
+  // there on.
+  const auto finite_loss = [&](std::uint64_t epoch_begin) {
     const size_t begin = std::max(first, epoch_begin) - epoch_begin;
-    training::require_finite(epoch_losses(training), begin, training.steps - epoch_begin,
-                             epoch_begin, per_epoch, kept);
+    const size_t end = training.steps - epoch_begin;
+    const std::vector<float> losses = epoch_losses(training);
+    training::require_finite(losses, begin, end, epoch_begin, per_epoch, kept);
     sequential::require_finite(training.model, training.settings.optimizer, training.steps, kept);
+    return training::mean_of(losses, begin, end);
   };
   training::Progress progress(epochs);
   Trained trained;
@@ -241,7 +245,7 @@ Trained run_epochs(T& training, const Launch<T>& launch, const Samples& tests,
         if (path.empty())
           interrupt.stop("stopped in epoch " + std::to_string(epoch) +
                          "; with --checkpoint FILE the work would have been saved");
-        require_finite(epoch_begin);
+        finite_loss(epoch_begin);
         training.save(path);
         interrupt.stop("stopped after " + std::to_string(training.steps) + " steps, saved in " +
                        path + ": go on with --resume");
@@ -249,11 +253,8 @@ Trained run_epochs(T& training, const Launch<T>& launch, const Samples& tests,
       progress.update(epoch, training.steps - epoch_begin, per_epoch, "");
     } while (training.steps % per_epoch != 0);
 
-    require_finite(epoch_begin);
+    const double loss = finite_loss(epoch_begin);
     if (!path.empty()) training.save(path), kept.steps = training.steps;
-    // A training that was resumed within this epoch knows the losses from there on.
-    const double loss = training::mean_of(epoch_losses(training),
-                                          std::max(first, epoch_begin) - epoch_begin, per_epoch);
     trained.guesses = guess(training.model, tests, test_digits.labels);
     const double right = 100 * accuracy(trained.guesses);
     trained.epochs.push_back({static_cast<double>(epoch), loss, right});

@@ -252,14 +252,6 @@ inline std::vector<float> epoch_losses(const Training& training) {
   return training.curve.to_host();
 }
 
-// The parameters of all tensors one behind the other.
-template <class T>
-std::vector<T> flat(const std::vector<std::vector<T>>& tensors) {
-  std::vector<T> all;
-  for (const std::vector<T>& tensor : tensors) all.insert(all.end(), tensor.begin(), tensor.end());
-  return all;
-}
-
 // The model's parameters on the host, in the order of its tensors.
 inline std::vector<std::vector<float>> parameters_of(const Training& training) {
   std::vector<std::vector<float>> parameters;

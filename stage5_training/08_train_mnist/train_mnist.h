@@ -191,18 +191,16 @@ class Reference {
 // twins drift apart is allowed.
 inline Trajectory trajectory_cpu(const Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  std::vector<std::vector<float>> beside;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    beside.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
-  Reference reference(settings, digits, parameters), twin(settings, digits, beside, true);
+  Reference reference(settings, digits, parameters);
+  Reference twin(settings, digits, train_toy::Twins::beside(parameters), true);
   Trajectory want;
   train_toy::Twins twins(10);
   for (size_t step = 0; step < steps; ++step) {
     const double loss = reference.step(step);
     if (!twins.add(want, loss, twin.step(step))) break;
     if (step > 0) continue;
-    want.gradient = mnist::flat(reference.gradients());
-    want.twin_gradient = mnist::flat(twin.gradients());
+    want.gradient = train_toy::flat(reference.gradients());
+    want.twin_gradient = train_toy::flat(twin.gradients());
   }
   return want;
 }

@@ -302,10 +302,7 @@ inline constexpr size_t kCheckedSteps = 20;
 // steps. The twin takes all those ways. Three times what the twins drift apart is allowed.
 inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  std::vector<std::vector<float>> beside;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    beside.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
-  Reference reference(parameters), twin(beside, true);
+  Reference reference(parameters), twin(train_toy::Twins::beside(parameters), true);
   const Course course{digits.count(), settings.batch, settings.seed};
   Trajectory result;
   train_toy::Twins twins(3);
@@ -314,8 +311,8 @@ inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::D
     const double loss = reference.differentiate(digits, rows);
     if (!twins.add(result, loss, twin.differentiate(digits, rows))) break;
     if (step == 0) {
-      result.gradient = mnist::flat(reference.gradients());
-      result.twin_gradient = mnist::flat(twin.gradients());
+      result.gradient = train_toy::flat(reference.gradients());
+      result.twin_gradient = train_toy::flat(twin.gradients());
     }
     reference.update(settings, step + 1);
     twin.update(settings, step + 1);

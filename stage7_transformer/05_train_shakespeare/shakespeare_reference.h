@@ -132,12 +132,8 @@ class Reference {
   }
 
   const std::vector<Numbers>& parameters() const { return p_; }
-  // Of the last step that was wanted, all tensors one behind the other.
-  Numbers gradient() const {
-    Numbers all;
-    for (const Numbers& tensor : grad_) all.insert(all.end(), tensor.begin(), tensor.end());
-    return all;
-  }
+  // Of the last step that was wanted.
+  const std::vector<Numbers>& gradients() const { return grad_; }
 
   // The forward pass alone. A batch has pieces of sizes.context characters, as many as it likes.
   double loss_of(const Batch& batch) {

@@ -946,19 +946,11 @@ inline std::vector<std::vector<float>> parameters_of(const Model& model) {
   return parameters;
 }
 
-// The weights that are four roundings away.
-inline std::vector<std::vector<float>> beside(const std::vector<std::vector<float>>& parameters) {
-  std::vector<std::vector<float>> result;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    result.push_back(train_toy::Twins::beside(parameters[k], static_cast<std::uint32_t>(k)));
-  return result;
-}
-
 // What the first `steps` steps must do from these parameters, in double; it may end before.
 inline Trajectory trajectory_cpu(const Settings& settings, const std::vector<std::uint8_t>& text,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
   shakespeare::Reference reference(settings.sizes, parameters);
-  shakespeare::Reference twin(settings.sizes, beside(parameters));
+  shakespeare::Reference twin(settings.sizes, train_toy::Twins::beside(parameters));
   const std::vector<Schedule> list = schedules(settings);
   Trajectory want;
   train_toy::Twins pair = twins();
@@ -970,7 +962,9 @@ inline Trajectory trajectory_cpu(const Settings& settings, const std::vector<std
     };
     const double loss = take(reference);
     if (!pair.add(want, loss, take(twin))) break;
-    if (step == 0) want.gradient = reference.gradient(), want.twin_gradient = twin.gradient();
+    if (step == 0)
+      want.gradient = train_toy::flat(reference.gradients()),
+      want.twin_gradient = train_toy::flat(twin.gradients());
   }
   return want;
 }

@@ -324,7 +324,7 @@ Comparison check_forward(Training& training, const Corpus& corpus) {
                                    train_shakespeare::parameters_of(training.model));
   shakespeare::Reference twin(
       training.settings.sizes,
-      train_shakespeare::beside(train_shakespeare::parameters_of(training.model)));
+      train_toy::Twins::beside(train_shakespeare::parameters_of(training.model)));
   train_shakespeare::Trajectory want;
   train_shakespeare::twins().add(want, reference.loss_of(piece), twin.loss_of(piece));
   const float got = static_cast<float>(
@@ -361,7 +361,7 @@ train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_
   training.restart();
   const std::vector<float> losses = first_losses(training, launch, steps);
   training.restart();
-  const auto weights = train_shakespeare::beside(train_shakespeare::parameters_of(training.model));
+  const auto weights = train_toy::Twins::beside(train_shakespeare::parameters_of(training.model));
   for (size_t k = 0; k < weights.size(); ++k)
     HIP_CHECK(hipMemcpy(training.model.tensors()[k].w, weights[k].data(),
                         weights[k].size() * sizeof(float), hipMemcpyHostToDevice));
@@ -376,9 +376,8 @@ train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_
 // The gradient of a version's first step.
 Comparison check_gradient(Training& training, const TrainVersion& version, const Check& check) {
   training.restart();
-  std::vector<float> before;
-  for (const std::vector<float>& tensor : train_shakespeare::parameters_of(training.model))
-    before.insert(before.end(), tensor.begin(), tensor.end());
+  const std::vector<float> before =
+      train_toy::flat(train_shakespeare::parameters_of(training.model));
   train_shakespeare::train(training, version.launch, 1);
   return train_toy::compare_gradient(training.model, training.settings.optimizer,
                                      train_shakespeare::schedules(training.settings)[0].hyper,
