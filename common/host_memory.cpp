@@ -45,9 +45,9 @@ std::size_t reclaimable(const std::string& group) {
 
 }  // namespace
 
-Memory memory() {
+MemoryLimit memory() {
   const std::string root = "/sys/fs/cgroup";
-  Memory limit{meminfo("MemTotal"), meminfo("MemAvailable")};
+  MemoryLimit limit{meminfo("MemTotal"), meminfo("MemAvailable")};
   const auto apply = [&](const std::string& group, const char* max_file, const char* used_file) {
     const std::size_t max = number_in(group + max_file, limit.total);
     if (max >= limit.total && limit.total != 0) return;

@@ -21,7 +21,7 @@ std::size_t checked_product(const std::vector<std::size_t>& extents) {
 }
 
 std::size_t host_memory() {
-  const host::Memory memory = host::memory();
+  const host::MemoryLimit memory = host::memory();
   return memory.total > 0 ? memory.available : std::numeric_limits<std::size_t>::max();
 }
 

@@ -312,7 +312,7 @@ hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(versi
 hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
   if (free_bytes == nullptr || total_bytes == nullptr) return set_error(hipErrorInvalidValue);
-  const host::Memory limit = host::memory();
+  const host::MemoryLimit limit = host::memory();
   *free_bytes = limit.available, *total_bytes = limit.total;
   static_cast<void>(cpu::device());
   if (cpu::device_count == 1) return hipSuccess;
