@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <stdexcept>
+
+#include "common/input_file.h"
 
 namespace {
 
@@ -17,9 +18,7 @@ constexpr std::size_t kPiece = std::size_t{1} << 16;  // bytes read at a time
 // The bytes of a file from front to back, unpacked where gzip has packed them.
 class Source {
  public:
-  explicit Source(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
-    if (file_ == nullptr) fail(std::string("cannot be opened: ") + std::strerror(errno));
+  explicit Source(const std::string& path) : path_(path), file_(input_file::open(path)) {
     fill();
     packed_ = there_ >= 2 && buffer_[0] == 0x1F && buffer_[1] == 0x8B;
     stream_.next_in = buffer_, stream_.avail_in = static_cast<uInt>(there_);
@@ -92,7 +91,7 @@ class Source {
   }
 
   std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  input_file::Pointer file_;
   std::uint8_t buffer_[kPiece];
   std::size_t there_ = 0;
   z_stream stream_ = {};  // of a plain file only the input's place is used

@@ -4,23 +4,17 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <sstream>
 #include <stdexcept>
+
+#include "common/input_file.h"
 
 namespace {
 
 // A whole file in memory, taken apart from front to back. Every error names the file.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) fail(std::string("cannot be opened: ") + std::strerror(errno));
-    std::ostringstream content;
-    content << file.rdbuf();
-    bytes_ = content.str();
-  }
+  explicit Reader(const std::string& path) : path_(path), bytes_(input_file::read(path)) {}
 
   [[noreturn]] void fail(const std::string& what) const {
     throw std::runtime_error(path_ + " " + what);

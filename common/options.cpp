@@ -22,17 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
 
-// Control characters as \\x1b: a message is one line, and an argument can't steer a terminal.
-std::string printable(const std::string& text) {
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return shown;
-}
-
-[[noreturn]] void usage_error(const std::string& text) { throw UsageError(printable(text)); }
+[[noreturn]] void usage_error(const std::string& text) { throw UsageError(text); }
 
 // What --help and --list print. Throws std::runtime_error where stdout does not take it.
 void print_answer(const std::string& text) {

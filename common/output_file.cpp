@@ -13,6 +13,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "common/input_file.h"
+
 namespace output_file {
 namespace {
 
@@ -97,14 +99,12 @@ std::string obstacle(const std::string& path) {
   std::error_code unknown;
   const fs::path folder = fs::path(path).parent_path();
   if (path.empty()) return "has no name";
-  const fs::file_status status = fs::status(path, unknown);
-  if (fs::is_directory(status)) return "is a folder";
-  if (fs::exists(status) && !fs::is_regular_file(status)) return "is not a regular file";
+  if (const std::string kind = input_file::wrong_kind(path); !kind.empty()) return kind;
   if (!folder.empty() && !fs::is_directory(folder, unknown))
     return "cannot be written: there is no folder " + folder.string();
   const auto cannot = [] { return std::string("cannot be written: ") + std::strerror(errno); };
   // A rename would replace a file that is protected from writing; whoever protected it meant it.
-  if (fs::exists(status) && access(path.c_str(), W_OK) != 0) return cannot();
+  if (fs::exists(path, unknown) && access(path.c_str(), W_OK) != 0) return cannot();
   const std::string partial = partial_of(path);
   if (!create(partial)) return cannot();
   std::remove(partial.c_str());
@@ -112,6 +112,8 @@ std::string obstacle(const std::string& path) {
 }
 
 void replace(const std::string& path, const std::function<bool(std::FILE*)>& put) {
+  if (const std::string kind = input_file::wrong_kind(path); !kind.empty())
+    throw std::runtime_error(path + " " + kind);
   remove_abandoned(path);
   const std::string partial = partial_of(path);
   if (write_all(partial, put) && std::rename(partial.c_str(), path.c_str()) == 0) return;

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "common/exit_code.h"
 #include "common/gpu_runtime.h"
 #include "common/options.h"
+#include "common/printable.h"
 #include "common/report.h"
 #include "common/timer.h"
 #include "common/version.h"
@@ -128,11 +131,12 @@ Row measure(const std::string& name, const std::string& lesson, Needs needs, Wor
 // becomes one line on stderr and an ExitCode.
 template <class Body>
 int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) {
-  const auto fail = [&](const std::exception& error, ExitCode code) {
+  const auto fail = [&](const char* text, ExitCode code) {
     std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), error.what());
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), printable(text).c_str());
     return static_cast<int>(code);
   };
+  constexpr const char* kTooLarge = "what was asked for needs more memory than this machine gives";
   try {
     Options options;
     if (!parse_options(argc, argv, program, gpu::kBackend, &options)) return kExitOk;
@@ -140,12 +144,16 @@ int run_program(int argc, char** argv, const ProgramInfo& program, Body&& body) 
     body(options, report);
     return report.finish();
   } catch (const UsageError& error) {
-    return fail(error, kExitUsage);
+    return fail(error.what(), kExitUsage);
   } catch (const NoDevice& error) {
-    return fail(error, kExitNoDevice);
+    return fail(error.what(), kExitNoDevice);
   } catch (const training::Interrupted& error) {
-    return fail(error, error.code);
+    return fail(error.what(), error.code);
+  } catch (const std::bad_alloc&) {
+    return fail(kTooLarge, kExitUsage);
+  } catch (const std::length_error&) {  // a vector of more elements than a process has addresses
+    return fail(kTooLarge, kExitUsage);
   } catch (const std::exception& error) {
-    return fail(error, kExitFailed);
+    return fail(error.what(), kExitFailed);
   }
 }

@@ -1,6 +1,7 @@
 #include "common/report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "common/output_file.h"
+#include "common/printable.h"
 
 namespace {
 
@@ -288,9 +290,11 @@ int Report::finish() {
   return 0;
 }
 
-// At once: what is slow shows how far it has come.
+// At once: what is slow shows how far it has come. A file gets what is written letter by letter, a
+// terminal nothing that steers it: a model may have learnt any character.
 void Report::print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), out_);
+  const std::string shown = isatty(fileno(out_)) != 0 ? printable_lines(text) : text;
+  std::fwrite(shown.data(), 1, shown.size(), out_);
   std::fflush(out_);
 }
 

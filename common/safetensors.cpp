@@ -7,12 +7,12 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
+#include "common/input_file.h"
 #include "common/output_file.h"
 
 namespace safetensors {
@@ -25,17 +25,8 @@ constexpr std::size_t kMaxHeaderBytes = 100000000;  // the format's own limit
 constexpr std::size_t kMaxShown = 60;               // characters of a quoted text
 constexpr int kMaxDepth = 3;                        // file > tensor > shape
 
-using FilePointer = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw std::runtime_error(path + " " + what);
-}
-
-// What is there must be a file: a pipe would be waited for, and a device must not be replaced.
-void check_regular(const std::string& path, const std::filesystem::file_status& status) {
-  if (std::filesystem::is_directory(status)) fail(path, "is a folder");
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    fail(path, "is not a regular file");
 }
 
 // The header's length as its 8 bytes, lowest first.
@@ -215,11 +206,8 @@ std::string quoted(const std::string& text) {
 }
 
 File read(const std::string& path) {
+  const input_file::Pointer file = input_file::open(path);
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  check_regular(path, status);
-  FilePointer file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) fail(path, std::string("cannot be opened: ") + std::strerror(errno));
   const std::size_t size = std::filesystem::file_size(path, error);
   if (error) fail(path, "cannot be read: " + error.message());
 
@@ -263,8 +251,6 @@ File read(const std::string& path) {
 
 void write(const std::string& path, const File& file) {
   const std::string header = to_header(file);
-  std::error_code ignored;  // what can't be looked at can't be written: said below
-  check_regular(path, std::filesystem::status(path, ignored));
   output_file::replace(path, [&](std::FILE* out) {
     const auto put = [&](const void* from, std::size_t bytes) {
       return bytes == 0 || std::fwrite(from, 1, bytes, out) == bytes;

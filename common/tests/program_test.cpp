@@ -2,6 +2,8 @@
 #include "common/program.h"
 
 #include <cstdlib>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "common/testing.h"
@@ -23,6 +25,10 @@ int exit_code_of(const std::string& text) {
 
 struct Terminated : training::Interrupted {
   explicit Terminated(const std::string& text) : Interrupted(text, kExitTerminated) {}
+};
+
+struct NoMemory : std::bad_alloc {
+  explicit NoMemory(const std::string&) {}
 };
 
 }  // namespace
@@ -49,6 +55,9 @@ TEST_CASE("a program that ends early (child)", "[.child]") {
             : how == "terminated" ? exit_code_of<Terminated>("terminated in epoch 3")
             : how == "usage"      ? exit_code_of<UsageError>("no such version")
             : how == "no_device"  ? exit_code_of<NoDevice>("no device")
+            : how == "memory"     ? exit_code_of<NoMemory>("")
+            : how == "length"     ? exit_code_of<std::length_error>("vector::reserve")
+            : how == "file"       ? exit_code_of<std::runtime_error>("a\nb\x1b[2J has no end")
                                   : exit_code_of<std::runtime_error>("the disk is full"));
 }
 
@@ -64,4 +73,7 @@ TEST_CASE("whatever ends a program is one line and an exit code") {
   ends("usage", 2, "no such version");
   ends("no_device", 3, "no device");
   ends("error", 1, "the disk is full");
+  ends("memory", 2, "what was asked for needs more memory than this machine gives");
+  ends("length", 2, "what was asked for needs more memory than this machine gives");
+  ends("file", 1, "a\\x0ab\\x1b[2J has no end");
 }

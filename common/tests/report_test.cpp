@@ -1,4 +1,5 @@
 // The table and the JSON, letter by letter, and what happens where they can't be written.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -535,4 +536,26 @@ TEST_CASE("report: a table that can't be printed is an error") {
   report.table("n=1");
   CHECK_THROWS_AS(report.finish(), std::runtime_error);
   std::fclose(full);
+}
+
+TEST_CASE("report: a terminal gets nothing that steers it, a file every letter") {
+  const std::string written = "what the model writes: \x1b[2J\u202e\xff, \u03bb\nand a second line";
+  Printed printed;
+  printed.report.line(written);
+  CHECK(contains_text(printed.text(), written + "\n"));
+
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0) return;  // a sandbox may give none
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  std::FILE* const out = std::fopen(ptsname(terminal), "w");
+  REQUIRE(out != nullptr);
+  Report(kProgram, {}, kGpu, out).line(written);
+  char bytes[256] = {};
+  REQUIRE(read(terminal, bytes, sizeof bytes - 1) > 0);
+  std::fclose(out);
+  close(terminal);
+  CHECK(contains_text(bytes,  // a terminal's own line ends are two letters
+                      "what the model writes: \\x1b[2J\\u202e\\xff, \u03bb\r\n"
+                      "and a second line\r\n"));
 }

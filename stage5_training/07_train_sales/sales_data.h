@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -23,7 +22,6 @@
 #include <cstring>
 #include <future>
 #include <iterator>
-#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
@@ -301,25 +299,6 @@ inline Sales parse(std::string_view text, size_t threads = 0) {
     sales.lines += part.lines;
   }
   return sales;
-}
-
-// ---- Files ------------------------------------------------------------------------------------
-
-// The whole file. Throws UsageError, one line that names it, where it can't be read.
-inline std::string read_file(const std::string& path) {
-  const auto fail = [&] { throw UsageError(path + ": " + std::strerror(errno)); };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (file == nullptr) fail();
-  constexpr size_t kBlock = size_t{1} << 24;
-  std::string text;
-  for (size_t size = 0, got = 1; got > 0; size += got) {
-    text.resize(size + kBlock);
-    got = std::fread(text.data() + size, 1, kBlock, file.get());
-    if (std::ferror(file.get()) != 0) fail();
-    text.resize(size + got);
-  }
-  return text;
 }
 
 // Throws UsageError, naming `source`, where these are not the sales of a shop: more than half of

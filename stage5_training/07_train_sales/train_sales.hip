@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/input_file.h"
 #include "common/sample.h"
 #include "common/sizes.h"
 #include "common/training.h"
@@ -38,7 +39,7 @@ Input read_sales(const Options& options, Report& report) {
   std::string text;
   if (from_file) {
     input.name = path;
-    text = sales::read_file(path);
+    text = training::load_or_refuse([&] { return input_file::read(path); });
   } else {
     // A sale's line, twice while the text grows, and what is parsed from it.
     constexpr double kBytesPerSale = 256;

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <numeric>
 #include <set>
 #include <string>
@@ -265,12 +264,6 @@ TEST_CASE("files that are not sales are refused in one line", "[harness]") {
   CHECK(refused("", 1) == "x.tsv: 0 sales, and 1 are needed");
   CHECK(refused("a\nb\n" + sales::make(1, 1), 1) ==
         "x.tsv: 2 of 3 lines are malformed, the first: line 1: 1 fields instead of 10");
-  REQUIRE_THROWS_AS(sales::read_file("no/such/file.tsv"), UsageError);
-  REQUIRE_THROWS_AS(sales::read_file("."), UsageError);
-  const TemporaryFile file("train_sales_test.tsv.");
-  const std::string text = sales::make(20, 1);
-  std::ofstream(file.path, std::ios::binary) << text;
-  REQUIRE(sales::read_file(file.path) == text);
 }
 
 // ---- Features ---------------------------------------------------------------------------------

@@ -6,12 +6,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/input_file.h"
 #include "common/random.h"
 
 namespace shakespeare {
@@ -129,12 +130,12 @@ inline std::string path_in(const std::string& folder) { return folder + "/tiny_s
 
 // Throws std::runtime_error, one line that names the file, where it can't be read or is empty.
 inline std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file) throw std::runtime_error(path + " can't be read (scripts/data.py gets it)");
-  if (content.str().empty()) throw std::runtime_error(path + " is empty");
-  return content.str();
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    throw std::runtime_error("there is no " + path + ": scripts/data.py gets it");
+  const std::string text = input_file::read(path);
+  if (text.empty()) throw std::runtime_error(path + " is empty");
+  return text;
 }
 
 // ---- A play that is made up here --------------------------------------------------------------
