@@ -1,0 +1,909 @@
+"""Runs ONNX's node vectors, which its package brings, on the course's operators; no test itself.
+
+    tests/python/onnx_vectors.py --write    runs them all, and writes their verdicts to results/onnx.json
+
+A case of ONNX is one node with its attributes, inputs and outputs. CONVERSIONS says which of the course's
+operators compute the node's operator. Each of those gives the case a verdict: it passes, or the operator
+does not compute this case and says why. NumPy moves numbers on the way (transposes, reshapes, repeats,
+cuts), but all arithmetic on them is the operators'.
+
+A case passes if every version, with waves of 32 and of 64, agrees twice: with ONNX's output within ONNX's
+tolerance, and with the result in double precision within a bound that follows from the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import onnx
+import operators
+from conftest import ROOT
+from differential import U, Want, difference, product
+from numpy import ndarray
+from onnx import defs, helper, numpy_helper
+
+RECORD = ROOT / "results" / "onnx.json"
+NODES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
+
+# What ONNX's own backend tests allow.
+RELATIVE, ABSOLUTE = 1e-3, 1e-7
+
+PASSED = "passed"
+GRAPH = "a graph of several operators"
+MISSING = "not in the course"
+
+# Verdicts on cases that a converted operator does not compute. results/onnx.json may hold no other.
+ASYMMETRIC = "asymmetric padding"
+CAUSAL = "more queries than keys under a causal mask"
+CEIL = "ceil mode"
+DAMPING = "momentum with a factor for the gradient"
+DECAY = "a decay behind the step"
+DILATION = "dilation"
+DIMENSIONS = "three dimensions"
+ELEMENT = "element type"
+GROUPED = "queries that share heads of keys"
+GROUPS = "groups"
+HEADS = "values of another size than keys"
+LOGARITHMS = "inputs that are no logarithms of probabilities"
+MASK = "attention mask"
+MATRIX = "a matrix as bias"
+NEGATIVE = "negative indices"
+NESTEROV = "Nesterov momentum"
+NOTHING = "nothing to compute"
+PAST = "past keys and values"
+SCALED = "alpha and beta"
+SCORES = "scores as an output"
+SOFTCAP = "softcap"
+SUM = "reduction to a sum"
+WEIGHTS = "class weights"
+REASONS = {ASYMMETRIC, CAUSAL, CEIL, DAMPING, DECAY, DILATION, DIMENSIONS, ELEMENT, GROUPED, GROUPS, HEADS, LOGARITHMS, MASK,
+           MATRIX, NEGATIVE, NESTEROV, NOTHING, PAST, SCALED, SCORES, SOFTCAP, SUM, WEIGHTS}
+
+
+class Unsupported(Exception):
+    """The course's operator does not compute the case; the text is one of REASONS."""
+
+
+def refuse(condition: object, reason: str) -> None:
+    if condition:
+        raise Unsupported(reason)
+
+
+# ---- ONNX's cases ------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """A node, and one set of its inputs and outputs; an optional one that is left out is None."""
+
+    name: str
+    operator: str
+    attributes: dict
+    inputs: list[ndarray | None]
+    outputs: list[ndarray | None]
+
+    def input(self, number: int) -> ndarray | None:
+        return self.inputs[number] if number < len(self.inputs) else None
+
+    def floats(self, number: int = 0) -> ndarray:
+        """An input that must be of floats."""
+        array = self.inputs[number]
+        refuse(array.dtype != numpy.float32, ELEMENT)
+        return array
+
+
+class Node:
+    """The model in a folder of ONNX's."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.name = folder.name.removeprefix("test_")
+        self.model = onnx.load(folder / "model.onnx")
+        nodes = self.model.graph.node
+        self.node = nodes[0] if len(nodes) == 1 else None
+        self.operator = self.version = None
+        if self.node is not None:
+            domain = self.node.domain
+            opset = next(o.version for o in self.model.opset_import if o.domain == domain)
+            self.operator = f"{domain}.{self.node.op_type}" if domain else self.node.op_type
+            self.version = defs.get_schema(self.node.op_type, opset, domain).since_version
+
+    def cases(self) -> Iterator[Case]:
+        """One for each of its sets of data."""
+        attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
+        attributes = {name: value.decode() if isinstance(value, bytes) else value
+                      for name, value in attributes.items()}
+        for data in sorted(self.folder.glob("test_data_set_*")):
+            inputs, outputs = (
+                self._arrays(data, kind, names, given) for kind, names, given in (
+                    ("input", self.node.input, self.model.graph.input),
+                    ("output", self.node.output, self.model.graph.output)))
+            yield Case(self.name, self.operator, attributes, inputs, outputs)
+
+    @staticmethod
+    def _arrays(data: Path, kind: str, names: Sequence[str], given: Sequence) -> list[ndarray | None]:
+        number = {value.name: i for i, value in enumerate(given)}
+        arrays = []
+        for name in names:
+            tensor = onnx.TensorProto()
+            if name:
+                tensor.ParseFromString((data / f"{kind}_{number[name]}.pb").read_bytes())
+            arrays.append(numpy_helper.to_array(tensor) if name else None)
+        return arrays
+
+
+def nodes() -> Iterator[Node]:
+    return (Node(folder) for folder in sorted(NODES.iterdir()))
+
+
+# ---- What a result may be off ------------------------------------------------------------------
+
+TINY = 2.0 ** -124  # results below the range of normal floats, where U is no relative error
+
+
+def gamma(roundings: float) -> float:
+    """What so many roundings in a row make of a factor 1, at most (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., lemma 3.1)."""
+    return roundings * U / (1 - roundings * U)
+
+
+@dataclass
+class Output:
+    """What the versions computed for one output, and what they must."""
+
+    got: dict[str, ndarray]
+    want: Want
+
+
+def double(array: ndarray) -> ndarray:
+    return array.astype(numpy.float64)
+
+
+# ---- Running the operators ---------------------------------------------------------------------
+
+Results = dict[str, dict[str, ndarray]]  # version → output → array
+Run = Callable[..., Results]
+
+
+def named(results: Results, output: str) -> dict[str, ndarray]:
+    return {version: outputs[output] for version, outputs in results.items()}
+
+
+def shaped(got: dict[str, ndarray], shape: Sequence[int]) -> dict[str, ndarray]:
+    return {version: array.reshape(shape) for version, array in got.items()}
+
+
+def stacked(parts: list[dict[str, ndarray]]) -> dict[str, ndarray]:
+    """What every version computed for each part, along a new first axis. Versions that did not take all of
+    the parts are left out; at least one did.
+    """
+    versions = [version for version in parts[0] if all(version in part for part in parts)]
+    assert versions, "no version takes all parts"
+    return {version: numpy.stack([part[version] for part in parts]) for version in versions}
+
+
+def vectors(case: Case) -> tuple[list[ndarray], tuple[int, ...]]:
+    """The inputs, repeated to the shape that they broadcast to, flat; and that shape."""
+    arrays = numpy.broadcast_arrays(*(case.floats(i) for i in range(len(case.inputs))))
+    return [array.reshape(-1) for array in arrays], arrays[0].shape
+
+
+# ---- Stage 1: elements ---------------------------------------------------------------------------------
+
+
+def add(case: Case, run: Run) -> list[Output]:
+    (a, b), shape = vectors(case)
+    return [Output(shaped(named(run("vector_add", {"a": a, "b": b}), "c"), shape), Want((a + b).reshape(shape)))]
+
+
+def multiply(case: Case, run: Run) -> list[Output]:
+    (a, b), shape = vectors(case)
+    got = named(run("vector_multiply", {"a": a, "b": b}), "c")
+    return [Output(shaped(got, shape), Want((a * b).reshape(shape)))]
+
+
+def sum_of_inputs(case: Case, run: Run) -> list[Output]:
+    """One addition behind the other."""
+    (want, *rest), shape = vectors(case)
+    refuse(not rest, NOTHING)
+    got: dict[str, ndarray] = {}
+    for array in rest:
+        got = ({version: run("vector_add", {"a": so_far, "b": array})[version]["c"]
+                for version, so_far in got.items()} if got
+               else named(run("vector_add", {"a": want, "b": array}), "c"))
+        want = want + array
+    return [Output(shaped(got, shape), Want(want.reshape(shape)))]
+
+
+def subtract(case: Case, run: Run) -> list[Output]:
+    """-1 b + a: the product is exact, so that only the sum rounds."""
+    (a, b), shape = vectors(case)
+    got = named(run("axpy", {"x": b, "y": a}, alpha=-1), "y")
+    return [Output(shaped(got, shape), Want((a - b).reshape(shape)))]
+
+
+def negate(case: Case, run: Run) -> list[Output]:
+    x = case.floats()
+    return [Output(named(run("scale", {"x": x}, alpha=-1), "y"), Want(-x))]
+
+
+def sum_of_squares(case: Case, run: Run) -> list[Output]:
+    """The dot product with itself of all that one output is a sum of; the second input says along which axes."""
+    x, axes = case.floats(), case.input(1)
+    if axes is None or axes.size == 0:
+        refuse(case.attributes.get("noop_with_empty_axes", 0), NOTHING)
+        axes = numpy.arange(x.ndim)
+    summed = [int(axis) % x.ndim for axis in axes]
+    kept = [axis for axis in range(x.ndim) if axis not in summed]
+    shape = case.outputs[0].shape
+    refuse(math.prod(shape) == 0, NOTHING)
+    rows = x.transpose(*kept, *summed).reshape(math.prod(shape), -1)
+    got = stacked([named(run("dot", {"x": row, "y": row}), "result") for row in rows])
+    want = [product(row[None, :], row[:, None]) for row in rows]
+    return [Output(shaped(got, shape), Want(*(numpy.array([getattr(sum_, part) for sum_ in want]).reshape(shape)
+                                              for part in ("value", "bound"))))]
+
+
+def sigmoid(x: ndarray) -> ndarray:
+    return 1 / (1 + numpy.exp(-x))
+
+
+def function_of(case: Case) -> tuple[str, Callable[[ndarray], Want]]:
+    """The activation's name in the course, and what it makes of float64, with the bounds of step 1.4's
+    detail/formulas.h."""
+    def gelu_erf(x: ndarray) -> Want:
+        y = 0.5 * x * numpy.vectorize(math.erfc)(-x / math.sqrt(2))
+        return Want(y, U * (5.5 * abs(x) + abs(y)) + TINY)
+
+    def gelu_tanh(x: ndarray) -> Want:
+        z = 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)
+        y = x * sigmoid(z)
+        return Want(y, U * abs(y) * (3 + sigmoid(-z) * (4 + 5 * abs(z))) + TINY * (1 + abs(x)))
+
+    def softplus(x: ndarray) -> Want:
+        y = numpy.maximum(x, 0) + numpy.log1p(numpy.exp(-abs(x)))
+        return Want(y, 9 * U * y + TINY)
+
+    if case.operator == "Gelu":
+        tanh = case.attributes.get("approximate", "none") == "tanh"
+        return ("gelu_tanh", gelu_tanh) if tanh else ("gelu_erf", gelu_erf)
+    name = case.operator.lower()
+    return name, {
+        "relu": lambda x: Want(numpy.maximum(x, 0)),
+        "sigmoid": lambda x: Want(sigmoid(x), 6 * U * sigmoid(x) + TINY),
+        "tanh": lambda x: Want(numpy.tanh(x), 10 * U * abs(numpy.tanh(x)) + TINY),
+        "softplus": softplus,
+    }[name]
+
+
+def activation(case: Case, run: Run) -> list[Output]:
+    x, (name, function) = case.floats(), function_of(case)
+    return [Output(named(run(name, {"x": x}), "y"), function(double(x)))]
+
+
+def matrix_activation(case: Case, run: Run) -> list[Output]:
+    """With a bias of 0: f(x + 0)."""
+    x, (name, function) = case.floats(), function_of(case)
+    columns = x.shape[-1]
+    got = named(run(f"matrix_{name}", {"x": x.reshape(-1, columns), "bias": numpy.zeros(columns)}), "y")
+    return [Output(shaped(got, x.shape), function(double(x)))]
+
+
+# ---- Stage 2: matrices ---------------------------------------------------------------------------------
+
+
+def rotations(shape: Sequence[int], permutation: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The transposes that bring the axes into this order, one behind the other: how many matrices, their rows
+    and their columns. Each moves the axes from some place on round until the right one stands there."""
+    order, steps = list(range(len(shape))), []
+    for place, axis in enumerate(permutation):
+        at = order.index(axis)
+        if at > place:
+            parts = order[:place], order[place:at], order[at:]
+            steps.append(tuple(math.prod(shape[i] for i in part) for part in parts))
+            order = parts[0] + parts[2] + parts[1]
+    return steps or [(1, 1, math.prod(shape))]  # nothing moves: the transpose of a row
+
+
+def permuted(x: ndarray, permutation: Sequence[int], run: Run) -> dict[str, ndarray]:
+    """x.transpose(permutation) by step 2.1's transposes of matrices."""
+    got: dict[str, ndarray] = {}
+    for step in rotations(x.shape, permutation):
+        def turned(array: ndarray) -> dict[str, ndarray]:
+            return stacked([named(run("transpose", {"a": matrix}), "out") for matrix in array.reshape(step)])
+
+        got = {version: turned(array)[version] for version, array in got.items()} if got else turned(x)
+    return shaped(got, [x.shape[axis] for axis in permutation])
+
+
+def transpose(case: Case, run: Run) -> list[Output]:
+    x = case.floats()
+    permutation = case.attributes.get("perm", range(x.ndim)[::-1])
+    return [Output(permuted(x, permutation, run), Want(x.transpose(permutation)))]
+
+
+def depth_and_space(case: Case, run: Run) -> list[Output]:
+    """DepthToSpace and SpaceToDepth, which ONNX defines as transposes of six axes."""
+    x, size = case.floats(), case.attributes["blocksize"]
+    n, c, h, w = x.shape
+    shape, permutation = {
+        "DCR": ((n, size, size, c // size ** 2, h, w), (0, 3, 4, 1, 5, 2)),
+        "CRD": ((n, c // size ** 2, size, size, h, w), (0, 1, 4, 2, 5, 3)),
+        "SpaceToDepth": ((n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4)),
+    }[case.attributes.get("mode", "DCR") if case.operator == "DepthToSpace" else case.operator]
+    parts, out = x.reshape(shape), case.outputs[0].shape
+    return [Output(shaped(permuted(parts, permutation, run), out), Want(parts.transpose(permutation).reshape(out)))]
+
+
+def matrices(case: Case) -> tuple[ndarray, ndarray, Want]:
+    """MatMul's operands, each repeated to the common batch and with that as its one first axis; the product."""
+    a, b = case.floats(0), case.floats(1)
+    batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    want = product(a, b)
+    return (*(numpy.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b)), want)
+
+
+def matmul(case: Case, run: Run) -> list[Output]:
+    """One product behind the other, so that every version takes part; and all in one launch by those that can."""
+    a, b, want = matrices(case)
+    got = stacked([named(run("gemm", {"a": one, "b": other}), "c") for one, other in zip(a, b)])
+    batch = named(run("gemm", {"a": a, "b": b}), "c")
+    got |= {f"{version}, as a batch": y for version, y in batch.items()}
+    return [Output(shaped(got, want.value.shape), want)]
+
+
+def matmul_by_columns(case: Case, run: Run) -> list[Output]:
+    """The product of a matrix and a vector for each column."""
+    a, b, want = matrices(case)
+    got = stacked([named(run("gemv", {"a": one, "x": column}), "y")
+                   for one, other in zip(a, b) for column in other.T])
+    turned = want.value.swapaxes(-1, -2).shape
+    return [Output({version: y.reshape(turned).swapaxes(-1, -2) for version, y in got.items()}, want)]
+
+
+def gemm_in_double(case: Case) -> tuple[ndarray, ndarray, ndarray | None, Want]:
+    """Gemm's op(A), op(B) and its C, repeated to the product's shape; alpha op(A) op(B) + beta C. The two
+    factors round once each, and so does the sum."""
+    a = case.floats(0).T if case.attributes.get("transA", 0) else case.floats(0)
+    b = case.floats(1).T if case.attributes.get("transB", 0) else case.floats(1)
+    c = None if case.input(2) is None else numpy.broadcast_to(case.floats(2), (a.shape[0], b.shape[1]))
+    alpha, beta = case.attributes.get("alpha", 1.0), case.attributes.get("beta", 1.0)
+    sums = product(a, b)
+    old = 0 * sums.value if c is None else beta * double(c)
+    want = alpha * sums.value + old
+    return a, b, c, Want(want, abs(alpha) * sums.bound + 3 * U * (abs(alpha * sums.value) + abs(old)) + TINY)
+
+
+def gemm(case: Case, run: Run) -> list[Output]:
+    """Where both are transposed the product is computed as (B A)^T."""
+    a, b, c, want = gemm_in_double(case)
+    transposed = [bool(case.attributes.get(name, 0)) for name in ("transA", "transB")]
+    inputs = {"a": case.floats(0), "b": case.floats(1)}
+    if all(transposed):
+        inputs = {"a": case.floats(1), "b": case.floats(0)}
+    if c is not None:
+        inputs["c"] = c.T if all(transposed) else c
+    got = named(run("gemm", inputs, alpha=case.attributes.get("alpha"),
+                    beta=0 if c is None else case.attributes.get("beta", 1.0),
+                    transpose_a=int(transposed == [True, False]), transpose_b=int(transposed == [False, True])), "c")
+    return [Output({version: y.T if all(transposed) else y for version, y in got.items()}, want)]
+
+
+def layer(case: Case, run: Run) -> list[Output]:
+    """A dense layer without an activation: x (batch, in), w (out, in), a bias (out)."""
+    a, b, c, want = gemm_in_double(case)
+    refuse(case.attributes.get("alpha", 1.0) != 1 or case.attributes.get("beta", 1.0) != 1, SCALED)
+    refuse(c is not None and case.input(2).ndim == 2 and case.input(2).shape[0] > 1, MATRIX)
+    bias = numpy.zeros(b.shape[1]) if c is None else c[0]
+    return [Output(named(run("dense", {"x": a, "w": b.T, "bias": bias}), "y"), want)]
+
+
+def cast(case: Case, run: Run) -> list[Output]:
+    """Floats rounded to 16 bits, which step 2.4 multiplies."""
+    x, to = case.floats(), case.outputs[0].dtype.name
+    types = {"float16": "fp16", "bfloat16": "bf16"}
+    refuse(to not in types, ELEMENT)
+    return [Output(named(run("round", {"x": x}, type=types[to]), "y"), Want(double(x.astype(case.outputs[0].dtype))))]
+
+
+# ---- Stage 3: rows -------------------------------------------------------------------------------------
+
+
+def rows_of(x: ndarray, axis: int) -> tuple[ndarray, Callable[[ndarray], ndarray]]:
+    """x as a matrix whose rows lie along the axis, and what brings such a matrix back."""
+    last = numpy.moveaxis(x, axis, -1)
+    return (last.reshape(-1, x.shape[axis]), lambda matrix: numpy.moveaxis(matrix.reshape(last.shape), -1, axis))
+
+
+def softmax_in_double(rows: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+    """The probabilities, their negative logarithms, and the relative error of the former. As softmax.h has it:
+    an exponential is off by 3 U for each unit of its argument and by 4 U, a version that computes it as a
+    product of exponentials pays 5 U for each; the sum rounds once for each addition, the quotient twice."""
+    x = double(rows)
+    below = x.max(axis=1, keepdims=True) - x
+    exponentials = numpy.exp(-below)
+    sums = exponentials.sum(axis=1, keepdims=True)
+    columns = rows.shape[1]
+    error = U * (2 * 3 * below.max(axis=1, keepdims=True) + 2 * 5 * (columns + 2) + columns + 2)
+    return exponentials / sums, numpy.log(sums) + below, numpy.broadcast_to(error, x.shape)
+
+
+def softmax(case: Case, run: Run) -> list[Output]:
+    rows, back = rows_of(case.floats(), case.attributes.get("axis", -1))
+    y, _, error = softmax_in_double(rows)
+    got = named(run("softmax", {"x": rows}), "y")
+    return [Output({version: back(array) for version, array in got.items()}, Want(back(y), back(error * y + TINY)))]
+
+
+def losses_of_rows(rows: ndarray, labels: ndarray) -> Want:
+    """-log softmax(row)[label]: the probability's relative error is the logarithm's error; the logarithm, the
+    difference and their sum round by 6 U of the loss together."""
+    _, losses, error = softmax_in_double(rows)
+    at = numpy.arange(len(rows)), labels
+    return Want(losses[at], error[at] + 6 * U * losses[at] + TINY)
+
+
+def all_logarithms(rows: ndarray, run: Run) -> tuple[dict[str, ndarray], Want]:
+    """The logarithms of softmax by rows: the losses of each row for all labels, with the other sign."""
+    classes = rows.shape[1]
+    repeated, labels = rows.repeat(classes, axis=0), numpy.tile(numpy.arange(classes), len(rows))
+    got = named(run("cross_entropy", {"logits": repeated, "labels": labels}), "row_losses")
+    want = losses_of_rows(repeated, labels)
+    return ({version: -losses.reshape(rows.shape) for version, losses in got.items()},
+            Want(-want.value.reshape(rows.shape), want.bound.reshape(rows.shape)))
+
+
+def log_softmax(case: Case, run: Run) -> list[Output]:
+    rows, back = rows_of(case.floats(), case.attributes.get("axis", -1))
+    got, want = all_logarithms(rows, run)
+    return [Output({version: back(array) for version, array in got.items()},
+                   Want(back(want.value), back(want.bound)))]
+
+
+def cross_entropy(case: Case, run: Run) -> list[Output]:
+    """Classes along axis 1, as in PyTorch; the optional second output is log softmax. NegativeLogLikelihoodLoss
+    takes the logarithms of probabilities, which are their own logits, if they are that."""
+    reduction, ignored = case.attributes.get("reduction", "mean"), case.attributes.get("ignore_index")
+    refuse(case.input(2) is not None, WEIGHTS)
+    refuse(reduction == "sum", SUM)
+    rows, back = rows_of(case.floats(), 1)
+    if case.operator == "NegativeLogLikelihoodLoss":
+        refuse((abs(numpy.exp(double(rows)).sum(axis=1) - 1) > 1e-6).any(), LOGARITHMS)
+    labels = case.inputs[1].reshape(-1)
+    counted = labels != ignored
+    want = losses_of_rows(rows, numpy.where(counted, labels, 0))
+    want.value, want.bound = want.value * counted, want.bound * counted
+    results = run("cross_entropy", {"logits": rows, "labels": labels}, ignore_index=ignored)
+    if reduction == "none":
+        shape = case.inputs[1].shape
+        outputs = [Output(shaped(named(results, "row_losses"), shape),
+                          Want(want.value.reshape(shape), want.bound.reshape(shape)))]
+    else:
+        mean = want.value.sum() / counted.sum()
+        outputs = [Output(named(results, "loss"),
+                          Want(mean, want.bound.sum() / counted.sum() + gamma(len(rows) + 2) * mean + TINY))]
+    if len(case.outputs) > 1:
+        got, logarithms = all_logarithms(rows, run)
+        outputs.append(Output({version: back(array) for version, array in got.items()},
+                              Want(back(logarithms.value), back(logarithms.bound))))
+    return outputs
+
+
+# ---- Stage 5: optimizers -------------------------------------------------------------------------------
+
+SETTLED = 10 ** 6  # a step so late that a mean of gradients needs no correction any more
+
+
+def optimizer(case: Case, run: Run) -> list[Output]:
+    """A step for every tensor: Momentum (G, V) and Adam (G, V, H) of ai.onnx.preview.training.
+
+    ONNX adds norm_coefficient X to the gradient, which axpy does here. With T = 0 it corrects nothing, as a step
+    that comes late enough. Its epsilon is added to the root before that is corrected.
+    """
+    adam = case.operator.endswith("Adam")
+    refuse(case.attributes.get("mode", "standard") == "nesterov", NESTEROV)
+    refuse(case.attributes.get("norm_coefficient_post", 0), DECAY)
+    rate, t = float(case.inputs[0]), int(case.inputs[1])
+    alpha, beta = case.attributes.get("alpha", 0.9), case.attributes.get("beta", 0.999 if adam else 1.0)
+    refuse(not adam and t > 0 and beta != 1, DAMPING)
+    norm = case.attributes.get("norm_coefficient", 0.0)
+    tensors = (len(case.inputs) - 2) // (4 if adam else 3)
+    outputs: list[list[Output]] = []
+    for number in range(tensors):
+        x, g, m, *v = (case.floats(2 + number + part * tensors) for part in range(4 if adam else 3))
+        gradients = named(run("axpy", {"x": x, "y": g}, alpha=norm), "y")
+        gradient = double(g) + norm * double(x)
+        off = 2 * U * (abs(double(g)) + abs(norm * double(x))) + TINY
+        correction = math.sqrt(1 - beta ** t) if adam and t else 1.0
+        results = run("adam" if adam else "momentum",
+                      {"w": x, "grad_w": next(iter(gradients.values())), "m": m, **({"v": v[0]} if adam else {})},
+                      learning_rate=rate, steps=t - 1 if t else SETTLED,
+                      **({"beta1": alpha, "beta2": beta, "epsilon": case.attributes.get("epsilon", 1e-6) / correction}
+                         if adam else {"momentum": alpha}))
+        share = 1 - alpha if adam else 1.0
+        mean = alpha * double(m) + share * gradient
+        mean_off = share * off + 4 * U * (abs(alpha * double(m)) + abs(share * gradient)) + TINY
+        if adam:
+            squares = beta * double(v[0]) + (1 - beta) * gradient ** 2
+            squares_off = 2 * (1 - beta) * abs(gradient) * off + 5 * U * squares + TINY
+            root = numpy.sqrt(squares) + case.attributes.get("epsilon", 1e-6)
+            factor = rate * correction / (1 - alpha ** t if t else 1.0) / root
+            # The root has half of the relative error of what it is taken of, and 6 U; the quotient 5 U, the
+            # factors 3 U.
+            update_off = factor * (mean_off + abs(mean) * (squares_off / (2 * squares) + 16 * U))
+        else:
+            factor, update_off = rate, rate * mean_off
+        want = [Want(double(x) - factor * mean,
+                     update_off + 2 * U * (abs(double(x)) + abs(factor * mean)) + TINY), Want(mean, mean_off)]
+        want += [Want(squares, squares_off)] if adam else []
+        outputs.append([Output(named(results, name), one) for name, one in zip(("w", "m", "v"), want)])
+    return [output for part in zip(*outputs) for output in part]
+
+
+# ---- Stage 6: images -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Windows:
+    """Where the windows of a convolution or a pooling lie, in images with rows and columns: an array of one
+    dimension is an image of one row."""
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    def __init__(self, case: Case, size: Sequence[int], image: Sequence[int], transposed: bool = False):
+        """`size` and `image` are the extents behind batch and channels; of a transposed convolution the image is
+        the output."""
+        axes = len(size)
+        refuse(axes > 2, DIMENSIONS)
+        attributes = case.attributes
+        refuse(any(d != 1 for d in attributes.get("dilations", [1] * axes)), DILATION)
+        refuse(attributes.get("group", 1) != 1, GROUPS)
+        stride = list(attributes.get("strides", [1] * axes))
+        pads = list(attributes.get("pads", [0] * 2 * axes))
+        automatic = attributes.get("auto_pad", "NOTSET")
+        if automatic in ("SAME_UPPER", "SAME_LOWER"):
+            out = [-(-extent // s) for extent, s in zip(image, stride)]
+            total = [max((o - 1) * s + r - extent, 0) for o, s, r, extent in zip(out, stride, size, image)]
+            small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+            pads = small + large if automatic == "SAME_UPPER" else large + small
+        refuse(pads[:axes] != pads[axes:], ASYMMETRIC)
+        one = [1] * (2 - axes)
+        self.size, self.stride = tuple([*one, *size]), tuple([*one, *stride])
+        self.padding = tuple([*[0] * (2 - axes), *pads[:axes]])
+
+    def attributes(self) -> dict[str, int]:
+        return {"stride_h": self.stride[0], "stride_w": self.stride[1],
+                "pad_h": self.padding[0], "pad_w": self.padding[1]}
+
+    def extents(self, image: Sequence[int]) -> list[int]:
+        """How many windows lie below and beside one another."""
+        return [(extent + 2 * pad - size) // stride + 1
+                for extent, pad, size, stride in zip(image, self.padding, self.size, self.stride)]
+
+    def cells(self, shape: Sequence[int]) -> tuple[ndarray, ndarray]:
+        """For images of this shape (rows, columns): the number of each window's cells in the image, (P, Q, R, S),
+        and which of them lie outside."""
+        p, q = self.extents(shape)
+        row, column = (numpy.arange(count)[:, None] * stride - pad + numpy.arange(size) for count, stride, pad, size
+                       in zip((p, q), self.stride, self.padding, self.size))
+        outside = (((row < 0) | (row >= shape[0]))[:, None, :, None]
+                   | ((column < 0) | (column >= shape[1]))[None, :, None, :])
+        return row[:, None, :, None] * shape[1] + column[None, :, None, :], outside
+
+
+def images(x: ndarray) -> ndarray:
+    """(N, C, W) as images of one row."""
+    return x[:, :, None] if x.ndim == 3 else x
+
+
+def unrolled(x: ndarray, windows: Windows) -> ndarray:
+    """The windows of images (N, C, H, W), one per row: (N, P Q, C R S); 0 outside the image."""
+    number, outside = windows.cells(x.shape[2:])
+    p, q = number.shape[:2]
+    cells = x.reshape(*x.shape[:2], -1)[:, :, numpy.where(outside, 0, number)] * ~outside
+    return cells.transpose(0, 2, 3, 1, 4, 5).reshape(len(x), p * q, -1)
+
+
+def convolution(case: Case, run: Run) -> list[Output]:
+    x, w = images(case.floats(0)), images(case.floats(1))
+    windows = Windows(case, case.floats(1).shape[2:], case.floats(0).shape[2:])
+    bias = numpy.zeros(len(w)) if case.input(2) is None else case.floats(2)
+    results = run("conv2d", {"x": x, "w": w, "bias": bias}, **windows.attributes())
+    rows = product(unrolled(x, windows), w.reshape(len(w), -1).T)
+    shape = case.outputs[0].shape
+    value, bound = (array.swapaxes(1, 2).reshape(shape) for array in (rows.value, rows.bound))
+    shift = double(bias).reshape(-1, *[1] * (len(shape) - 2))
+    want = value + shift
+    return [Output(shaped(named(results, "y"), shape), Want(want, bound + U * (abs(want) + bound)))]
+
+
+def transposed_convolution(case: Case, run: Run) -> list[Output]:
+    """What a convolution's backward pass computes of its input: ONNX's W (in, out, R, S) are the filters that lead
+    there from the output."""
+    shape = case.outputs[0].shape
+    windows = Windows(case, case.floats(1).shape[2:], shape[2:])
+    grad_y, w = images(case.floats(0)), images(case.floats(1))
+    image = [1, *shape[2:]][-2:]
+    n, maps = grad_y.shape[:2]
+    refuse(windows.extents(image) != list(grad_y.shape[2:]), ASYMMETRIC)
+    results = run("conv2d_backward", {"grad_y": grad_y, "w": w, "x": numpy.zeros((n, w.shape[1], *image))},
+                  **windows.attributes())
+    # Each element of grad_y goes, times a filter, where its window lies.
+    spread = product(grad_y.reshape(n, maps, -1).swapaxes(1, 2), w.reshape(maps, -1))
+    number, outside = windows.cells(image)
+    value, bound = (numpy.zeros((n, w.shape[1], math.prod(image))) for _ in range(2))
+    meetings = numpy.zeros(math.prod(image))
+    for total, parts in ((value, spread.value), (bound, abs(spread.value) + spread.bound)):
+        parts = parts.reshape(n, *number.shape[:2], w.shape[1], *windows.size).transpose(0, 3, 1, 2, 4, 5)
+        numpy.add.at(total, (slice(None), slice(None), number[~outside]), parts[:, :, ~outside])
+    numpy.add.at(meetings, number[~outside], maps)
+    want = Want(value.reshape(shape), (gamma(meetings) * bound + TINY).reshape(shape))
+    return [Output(shaped(named(results, "grad_x"), shape), want)]
+
+
+def maximum_pool(case: Case, run: Run) -> list[Output]:
+    """Also GlobalMaxPool, whose window is the image. ONNX numbers a maximum in the whole array, the course in its
+    window."""
+    x = images(case.floats())
+    extents = case.floats().shape[2:]
+    windows = Windows(case, case.attributes.get("kernel_shape", extents), extents)
+    shape, image = case.outputs[0].shape, x.shape[2:]
+    refuse(windows.extents(image) != [1, *shape[2:]][-2:], CEIL)
+    results = run("maxpool", {"x": x}, R=windows.size[0], S=windows.size[1], **windows.attributes())
+    number, outside = windows.cells(image)
+    p, q = number.shape[:2]
+    cells = numpy.where(outside, -numpy.inf, x.reshape(*x.shape[:2], -1)[:, :, numpy.where(outside, 0, number)])
+    cells = cells.reshape(*x.shape[:2], p, q, -1)
+    outputs = [Output(shaped(named(results, "y"), shape), Want(cells.max(axis=-1).reshape(shape)))]
+    if len(case.outputs) > 1:
+        plane = numpy.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], 1, 1) * math.prod(image)
+
+        def in_array(place: ndarray) -> ndarray:
+            cell = numpy.take_along_axis(number.reshape(1, 1, p, q, -1),
+                                         place.reshape(*x.shape[:2], p, q, 1).astype(int), axis=-1)[..., 0]
+            if case.attributes.get("storage_order", 0):
+                cell = cell % image[1] * image[0] + cell // image[1]
+            return (plane + cell).reshape(shape).astype(numpy.float32)
+
+        outputs.append(Output({version: in_array(place) for version, place in named(results, "argmax").items()},
+                              Want(double(in_array(cells.argmax(axis=-1))))))
+    return outputs
+
+
+# ---- Stage 7: the parts of a transformer ---------------------------------------------------------------
+
+
+def gather(case: Case, run: Run) -> list[Output]:
+    """Rows of a table, with a table of positions that holds zeros."""
+    data, indices = case.floats(), case.inputs[1]
+    axis = case.attributes.get("axis", 0) % data.ndim
+    refuse((indices < 0).any(), NEGATIVE)
+    first = numpy.moveaxis(data, axis, 0)
+    table = first.reshape(len(first), -1)
+    got = named(run("embedding", {"tokens": indices.reshape(1, -1), "token_table": table,
+                                  "position_table": numpy.zeros((indices.size, table.shape[1]))}), "y")
+    between = axis, indices.ndim  # the indices' axes come first here, and in place of the axis in ONNX
+
+    def back(y: ndarray) -> ndarray:
+        y = y.reshape(*indices.shape, *first.shape[1:])
+        return numpy.moveaxis(y, range(between[1]), range(between[0], between[0] + between[1]))
+
+    return [Output({version: back(y) for version, y in got.items()}, Want(numpy.take(data, indices, axis)))]
+
+
+def normalized(rows: ndarray, gain: ndarray, bias: ndarray, eps: float) -> tuple[Want, Want, Want]:
+    """Layer normalization of each row: y, mean and 1 / deviation in double precision, with what float32 may be off
+    as step 7.2 derives it, for the larger of its two methods' errors."""
+    x, columns = double(rows), rows.shape[1]
+    distance = x - x[:, :1]
+    mean = distance.mean(axis=1, keepdims=True)
+    centred = distance - mean
+    variance = (centred ** 2).mean(axis=1, keepdims=True)
+    largest = abs(distance).max(axis=1, keepdims=True)
+    of_mean = gamma(1.5 * columns + 9) * largest  # a thread's running mean, and the sum over all threads
+    each = of_mean + 3 * U * largest
+    of_variance = (5 * each * numpy.sqrt(variance) + 2 * each ** 2 + gamma(2 * columns + 6) * variance
+                   + TINY) / (variance + eps) + U
+    rstd = 1 / numpy.sqrt(variance + eps)
+    of_rstd = (1 + gamma(2)) / numpy.sqrt(1 - of_variance) - 1
+    scale = rstd * abs(double(gain))
+    most = (abs(centred) + U * abs(distance) + of_mean + U * abs(centred)) * scale * (1 + of_rstd)
+    all_mean = x[:, :1] + mean
+    return (Want(centred * rstd * double(gain) + double(bias),
+                 most - abs(centred) * scale + gamma(4) * most + U * abs(double(bias)) + TINY),
+            Want(all_mean[:, 0], (of_mean + U * (abs(all_mean) + of_mean) + TINY)[:, 0]),
+            Want(rstd[:, 0], (of_rstd * rstd)[:, 0]))
+
+
+def layer_normalization(case: Case, run: Run) -> list[Output]:
+    """A row is all that lies behind the axis."""
+    x = case.floats()
+    axis = case.attributes.get("axis", -1) % x.ndim
+    rows = x.reshape(math.prod(x.shape[:axis]), -1)
+    gain = case.floats(1).reshape(-1)
+    bias = numpy.zeros_like(gain) if case.input(2) is None else case.floats(2).reshape(-1)
+    eps = case.attributes.get("epsilon", 1e-5)
+    results = run("layernorm", {"x": rows, "gain": gain, "bias": bias}, eps=eps)
+    return [Output(shaped(named(results, name), out.shape), Want(want.value.reshape(out.shape),
+                                                                 want.bound.reshape(out.shape)))
+            for name, want, out in zip(("y", "mean", "rstd"), normalized(rows, gain, bias, eps), case.outputs)]
+
+
+def group_normalization(case: Case, run: Run) -> list[Output]:
+    """Also InstanceNormalization, with a group for each channel. A row is one group of an image; the rows of the
+    same group share gain and bias, which are repeated over each channel's elements."""
+    x, scale, shift = (case.floats(i) for i in range(3))
+    groups = case.attributes.get("num_groups", x.shape[1])
+    eps = case.attributes.get("epsilon", 1e-5)
+    rows = x.reshape(len(x), groups, -1).swapaxes(0, 1)
+    gains, biases = (array.repeat(math.prod(x.shape[2:])).reshape(groups, -1) for array in (scale, shift))
+    got = stacked([named(run("layernorm", {"x": matrix, "gain": gain, "bias": bias}, eps=eps), "y")
+                   for matrix, gain, bias in zip(rows, gains, biases)])
+    want = [normalized(matrix, gain, bias, eps)[0] for matrix, gain, bias in zip(rows, gains, biases)]
+
+    def back(parts: ndarray) -> ndarray:
+        return parts.swapaxes(0, 1).reshape(x.shape)
+
+    return [Output({version: back(y) for version, y in got.items()},
+                   Want(back(numpy.array([one.value for one in want])), back(numpy.array([one.bound for one in want]))))]
+
+
+def heads(x: ndarray, count: int) -> ndarray:
+    """(B, T, heads D) as (B, heads, T, D)."""
+    return x if x.ndim == 4 else x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
+
+
+def attention(case: Case, run: Run) -> list[Output]:
+    """ONNX aligns a causal mask with the first key: query i sees the keys up to i. With at most as many queries as
+    keys none sees those behind the last query's; without them the course's mask, which is aligned with the last
+    key, is the same."""
+    attributes = case.attributes
+    q, k, v = (heads(case.floats(i), attributes.get("q_num_heads" if i == 0 else "kv_num_heads", 0)) for i in range(3))
+    refuse(case.input(4) is not None or case.input(5) is not None, PAST)
+    refuse(case.input(3) is not None or case.input(6) is not None, MASK)
+    refuse(any(output is not None for output in case.outputs[1:]), SCORES)
+    refuse(attributes.get("softcap", 0.0), SOFTCAP)
+    refuse(q.shape[1] != k.shape[1], GROUPED)
+    refuse(k.shape[3] != v.shape[3], HEADS)
+    causal, queries = bool(attributes.get("is_causal", 0)), q.shape[2]
+    if causal:
+        refuse(queries > k.shape[2], CAUSAL)
+        k, v = k[:, :, :queries], v[:, :, :queries]
+    scale = attributes.get("scale", 1 / math.sqrt(q.shape[3]))
+    results = run("attention", {"q": q, "k": k, "v": v}, causal=causal, scale=scale)
+
+    scores = product(q, k.swapaxes(-1, -2))
+    x = numpy.where(numpy.tril(numpy.ones(scores.value.shape[-2:])) if causal else True, scale * scores.value, -numpy.inf)
+    below = x.max(axis=-1, keepdims=True) - x
+    p, keys = numpy.exp(-below), k.shape[2]
+    sums = p.sum(axis=-1, keepdims=True)
+    # As attention.h has it, with an exponential for each key where a version multiplies them.
+    finite = numpy.where(numpy.isfinite(x), x, 0)
+    argument = abs(scale) * scores.bound + 2 * U * abs(finite) + U * (3 * (finite.max(axis=-1, keepdims=True) - finite)
+                                                                     + 5 * (keys + 2))
+    error = numpy.expm1(argument)
+    of_sum = (p * error).sum(axis=-1, keepdims=True) / sums + gamma(keys)
+    want = p @ double(v) / sums
+    bound = ((p * (error + of_sum) / (1 - of_sum) + gamma(keys + 4) * p) @ abs(double(v))) / sums + TINY
+    shape = case.outputs[0].shape
+
+    def back(y: ndarray) -> ndarray:
+        return y if len(shape) == 4 else y.swapaxes(1, 2).reshape(shape)
+
+    return [Output({version: back(y) for version, y in named(results, "out").items()}, Want(back(want), back(bound)))]
+
+
+# ---- The operators of ONNX that the course has ---------------------------------------------------------
+
+Conversion = Callable[[Case, Run], list[Output]]
+ACTIVATIONS: list[tuple[str, Conversion]] = [("1.4 activations", activation),
+                                             ("3.1 matrix_activations", matrix_activation)]
+CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
+    "Add": [("1.1 vector_add", add)],
+    "Mul": [("1.1 vector_add", multiply)],
+    "Sum": [("1.1 vector_add", sum_of_inputs)],
+    "Neg": [("1.2 axpy", negate)],
+    "Sub": [("1.2 axpy", subtract)],
+    "ReduceSumSquare": [("1.3 dot", sum_of_squares)],
+    "Relu": ACTIVATIONS,
+    "Sigmoid": ACTIVATIONS,
+    "Tanh": ACTIVATIONS,
+    "Gelu": ACTIVATIONS,
+    "Softplus": ACTIVATIONS,
+    "Transpose": [("2.1 transpose", transpose)],
+    "DepthToSpace": [("2.1 transpose", depth_and_space)],
+    "SpaceToDepth": [("2.1 transpose", depth_and_space)],
+    "MatMul": [("2.2 gemv", matmul_by_columns), ("2.3 gemm", matmul)],
+    "Gemm": [("2.3 gemm", gemm), ("4.1 dense", layer)],
+    "Cast": [("2.4 gemm_mixed", cast)],
+    "Softmax": [("3.2 softmax", softmax)],
+    "LogSoftmax": [("3.3 losses", log_softmax)],
+    "SoftmaxCrossEntropyLoss": [("3.3 losses", cross_entropy)],
+    "NegativeLogLikelihoodLoss": [("3.3 losses", cross_entropy)],
+    "ai.onnx.preview.training.Momentum": [("5.4 optimizers", optimizer)],
+    "ai.onnx.preview.training.Adam": [("5.4 optimizers", optimizer)],
+    "Conv": [("6.1 conv2d", convolution)],
+    "ConvTranspose": [("6.1 conv2d", transposed_convolution)],
+    "MaxPool": [("6.2 maxpool", maximum_pool)],
+    "GlobalMaxPool": [("6.2 maxpool", maximum_pool)],
+    "Gather": [("7.1 embedding", gather)],
+    "LayerNormalization": [("7.2 layernorm", layer_normalization)],
+    "InstanceNormalization": [("7.2 layernorm", group_normalization)],
+    "GroupNormalization": [("7.2 layernorm", group_normalization)],
+    "Attention": [("7.3 attention", attention)],
+}
+
+
+# ---- Verdicts ------------------------------------------------------------------------------------------
+
+
+def wrong_with(output: Output, expected: ndarray) -> Iterator[str]:
+    """One line for each thing that is wrong with an output; `expected` is ONNX's."""
+    expected = double(expected)
+    given = Want(expected, ABSOLUTE + RELATIVE * abs(expected))
+    reference = difference(numpy.asarray(output.want.value).astype(numpy.float32), given)
+    if reference:
+        yield f"the result in double precision {reference} by ONNX"
+    for version, got in sorted(output.got.items()):
+        for whose, want in (("by the operation", output.want), ("by ONNX", given)):
+            found = difference(got, want)
+            if found:
+                yield f"{version} {found} {whose}"
+
+
+def judge(case: Case, conversion: Conversion, run: Run) -> tuple[str, list[str]]:
+    """PASSED or why not, and what is wrong."""
+    try:
+        outputs = conversion(case, run)
+    except Unsupported as why:
+        return str(why), []
+    except (operators.Refused, RuntimeError) as error:
+        return PASSED, [str(error)]
+    expected = [array for array in case.outputs if array is not None]
+    if len(outputs) != len(expected):
+        return PASSED, [f"{len(outputs)} outputs, and ONNX has {len(expected)}"]
+    return PASSED, [f"output {i}: {wrong}" for i, (output, array) in enumerate(zip(outputs, expected))
+                    for wrong in wrong_with(output, array)]
+
+
+Verdicts = dict[str, dict[str, dict[str, list[str]]]]  # ONNX's operator → the course's → verdict → cases
+
+
+def judge_all(runs: dict[int | None, Run]) -> tuple[Verdicts, list[str]]:
+    """Every case's verdicts, by operators with their versions; and what is wrong, a line each. `runs` are the
+    operators with each size of a wave."""
+    verdicts: Verdicts = {}
+    problems = []
+
+    def give(operator: str, course: str, verdict: str, name: str) -> None:
+        verdicts.setdefault(operator, {}).setdefault(course, {}).setdefault(verdict, []).append(name)
+
+    for node in nodes():
+        if node.operator is None:
+            give(GRAPH, MISSING, GRAPH, node.name)
+            continue
+        operator, conversions = f"{node.operator} {node.version}", CONVERSIONS.get(node.operator)
+        if conversions is None:
+            give(operator, MISSING, MISSING, node.name)
+            continue
+        cases = list(node.cases())
+        for course, conversion in conversions:
+            found = {}
+            for wave, run in runs.items():
+                for case in cases:
+                    verdict, wrong = judge(case, conversion, run)
+                    found[verdict] = True
+                    problems += [f"{node.name}, {course}, wave {wave}: {line}" for line in wrong]
+            if len(found) > 1:
+                problems.append(f"{node.name}, {course}: several verdicts: {', '.join(found)}")
+            give(operator, course, next(iter(found)), node.name)
+    return verdicts, problems
