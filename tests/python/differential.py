@@ -1,0 +1,208 @@
+"""What the differential tests share: seeded cases, values that kernels get wrong, and the comparison.
+
+A test draws cases of an operator, computes each in float64, and holds every version against that. Two
+variables of the environment choose the cases:
+
+    COURSE_SEED    where the drawing begins; default: from the commit
+    COURSE_CASES   how many cases an operator gets for each size of a wave; default: what takes seconds
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy
+from conftest import ROOT
+from operators import Operators
+
+U = 2.0 ** -24  # float32's unit roundoff: a rounded result is off by a factor of at most 1 ± U,
+ETA = 2.0 ** -150  # or, below the normal range, by half of the smallest number, 2^-149
+LARGEST = float(numpy.finfo(numpy.float32).max)
+SHOWN = 8  # differences in one message
+
+EDGES = [1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 61, 63, 64, 65, 127, 128, 129, 251, 255, 256, 257,
+         509, 511, 512, 513, 1021, 1023, 1024, 1025, 2047, 2049, 4093, 4096, 4097, 8191]
+SPECIAL = numpy.array([numpy.nan, numpy.inf, -numpy.inf, LARGEST, -LARGEST, 2.0 ** -149, -0.0],
+                      numpy.float32)
+KINDS = ("normal", "ties", "zeros", "denormal", "large", "huge", "small", "mixed", "special")
+
+
+def seed() -> int:
+    given = os.environ.get("COURSE_SEED")
+    if given:
+        return int(given)
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return int(found.stdout.strip()[:15] or "0", 16)
+
+
+def case_count(default: int) -> int:
+    return int(os.environ.get("COURSE_CASES") or default)
+
+
+# ---- Drawing --------------------------------------------------------------------------------------
+
+
+def extent(rng: numpy.random.Generator, most: int, least: int = 1) -> int:
+    """An extent in [least, most]: half of them beside a power of two, or a prime."""
+    near = [edge for edge in EDGES if least <= edge <= most]
+    if near and rng.random() < 0.5:
+        return int(rng.choice(near))
+    return int(numpy.exp(rng.uniform(numpy.log(least + 1), numpy.log(most + 2)))) - 1
+
+
+def shape(rng: numpy.random.Generator, axes: int, elements: int, least: int = 1) -> tuple[int, ...]:
+    """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 50 of them is 0."""
+    extents: list[int] = []
+    for left in range(axes, 0, -1):
+        if least == 0 and rng.random() < 0.02:
+            extents.append(0)
+            continue
+        room = max(elements // max(int(numpy.prod(extents)), 1), 1)
+        power = 1 if left == 1 else rng.uniform(0, 1)
+        extents.append(extent(rng, max(int(room ** power), 1)))
+    rng.shuffle(extents)
+    return tuple(extents)
+
+
+def values(rng: numpy.random.Generator, shape: tuple[int, ...], kind: str = "normal") -> numpy.ndarray:
+    """float32 numbers of one of KINDS:
+
+    normal    mean 0, variance 1            large     up to ±1e4
+    ties      integers in [-3, 3]           huge      about ±1e30
+    zeros     of both signs, and a few 1    small     about ±1e-30
+    denormal  below the normal range        mixed     each element of another scale, 1e-38 to 1e38
+    special   normal, and at a few places NaN, an infinity, the largest or smallest number, or -0
+    """
+    drawn = rng.standard_normal(shape)
+    sign = rng.choice([-1.0, 1.0], shape)
+    if kind == "ties":
+        drawn = rng.integers(-3, 4, shape).astype(float)
+    elif kind == "zeros":
+        drawn = numpy.where(rng.random(shape) < 0.1, 1.0, 0.0) * sign
+    elif kind == "denormal":
+        drawn = sign * rng.integers(1, 2 ** 23, shape) * 2.0 ** -149
+    elif kind == "large":
+        drawn = rng.uniform(-1e4, 1e4, shape)
+    elif kind == "huge":
+        drawn = drawn * 1e30
+    elif kind == "small":
+        drawn = drawn * 1e-30
+    elif kind == "mixed":
+        drawn = sign * 10.0 ** rng.uniform(-38, 38, shape)
+    result = numpy.array(drawn, numpy.float32)
+    if kind == "special" and result.size:
+        places = rng.integers(0, result.size, 1 + int(rng.exponential(2)))
+        result.reshape(-1)[places] = rng.choice(SPECIAL, len(places))
+    return result
+
+
+def kinds(rng: numpy.random.Generator, inputs: int) -> list[str]:
+    """A kind for each of an operator's inputs: of one in half of the cases, or each its own."""
+    if rng.random() < 0.5:
+        return [str(rng.choice(KINDS))] * inputs
+    return [str(kind) for kind in rng.choice(KINDS, inputs)]
+
+
+# ---- Comparing ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Want:
+    """An output in float64. |got - value| <= bound wherever value is finite; a NaN or an infinity must come
+    back as such. An infinite bound says that float32 may overflow on the way: any number will do there, but
+    something must have been written, and a NaN is a NaN still."""
+
+    value: numpy.ndarray
+    bound: numpy.ndarray | float = 0.0
+
+
+@dataclass
+class Drawn:
+    """A case. `want` is what every version must compute, or a function of the version's name; of the outputs
+    that it does not mention nothing is asked."""
+
+    inputs: dict[str, numpy.ndarray]
+    want: dict[str, Want] | Callable[[str], dict[str, Want]]
+    attributes: dict[str, object] = field(default_factory=dict)
+
+    def text(self) -> str:
+        shapes = [f"{name} {list(numpy.shape(value))}" for name, value in self.inputs.items()]
+        return ", ".join(shapes + [f"{name}={value}" for name, value in self.attributes.items()])
+
+
+def difference(got: numpy.ndarray, want: Want) -> str:
+    """What is wrong with an output; empty: nothing."""
+    value = numpy.asarray(want.value, numpy.float64)
+    if got.shape != value.shape:
+        return f"has the shape {list(got.shape)}, not {list(value.shape)}"
+    bound = numpy.broadcast_to(numpy.asarray(want.bound, numpy.float64), value.shape)
+    unwritten = got.view(numpy.uint32) == 0xFFFFFFFF if got.size else numpy.zeros(got.shape, bool)
+    with numpy.errstate(invalid="ignore", over="ignore"):
+        exact = got.astype(numpy.float64)
+        same = (exact == value) | (numpy.isnan(exact) & numpy.isnan(value))
+        near = numpy.isfinite(exact) & numpy.isfinite(value) & (numpy.abs(exact - value) <= bound)
+        # Rounded to float32, a number beyond the largest is the infinity of its sign.
+        beyond = numpy.isfinite(value) & (numpy.abs(value) + bound > LARGEST) & (exact == numpy.copysign(
+            numpy.inf, value))
+        anything = numpy.isposinf(bound) & ~numpy.isnan(value)
+    wrong = unwritten | ~(same | near | beyond | anything)
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
+    return (f"{int(wrong.sum())} of {wrong.size} wrong: at {list(at)} got {got[at]!s}"
+            f"{' (never written)' if unwritten[at] else ''}, want {value[at]!s}, bound {bound[at]:.3g}")
+
+
+def differences(operators: Operators, name: str, draw: Callable[[numpy.random.Generator], Drawn],
+                default: int) -> list[str]:
+    """Draws and runs cases of an operator. One line for each version and output that is wrong, each with what
+    repeats it."""
+    start, wrong = seed(), []
+    for number in range(case_count(default)):
+        rng = numpy.random.default_rng([start, zlib.crc32(name.encode()), number])
+        with numpy.errstate(all="ignore"):
+            case = draw(rng)
+        what = f"{name}, wave {operators.wave}, COURSE_SEED={start}, case {number}: {case.text()}"
+        try:
+            by_version = operators.run(name, case.inputs, **case.attributes)
+        except Exception as error:  # refused, failed or ended: the case is a wrong one whatever it was
+            wrong.append(f"{what}: {type(error).__name__}: {error}")
+            continue
+        for version, outputs in sorted(by_version.items()):
+            with numpy.errstate(all="ignore"):
+                wanted = case.want(version) if callable(case.want) else case.want
+            for output, want in wanted.items():
+                found = difference(outputs[output], want) if output in outputs else "is not there"
+                if found:
+                    wrong.append(f"{version}: {output} {found}; {what}")
+    return wrong
+
+
+def report(wrong: list[str]) -> str:
+    """The message of a failed test."""
+    more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+    return "\n".join([f"{len(wrong)} differences", *wrong[:SHOWN], *more])
+
+
+# ---- Bounds ---------------------------------------------------------------------------------------
+
+
+def product(a: numpy.ndarray, b: numpy.ndarray) -> Want:
+    """a @ b in float64 for float32 arrays, and what float32 may be off: with K terms, K U sum |a b| in any order
+    (Jeannerod and Rump: Improved error bounds for inner products in floating-point arithmetic. SIAM J. Matrix
+    Anal. Appl. 34, 2013), and ETA for each product below the normal range. Where a partial sum may overflow,
+    the bound is infinite."""
+    a, b = numpy.asarray(a, numpy.float64), numpy.asarray(b, numpy.float64)
+    terms = a.shape[-1]
+    finite_a, finite_b = (numpy.where(numpy.isfinite(x), numpy.abs(x), 0) for x in (a, b))
+    absolute = finite_a @ finite_b
+    if numpy.isfinite(a).all() and numpy.isfinite(b).all():
+        value = a @ b
+    else:  # einsum multiplies and adds; a BLAS may leave out what is multiplied by 0
+        value = numpy.einsum("...ik,...kj->...ij", a, b)
+    bound = (terms * U * absolute) * (1 + 2.0 ** -20) + terms * 2 * ETA
+    return Want(value, numpy.where(absolute * (1 + terms * U) < LARGEST, bound, numpy.inf))
