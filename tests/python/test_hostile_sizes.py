@@ -1,8 +1,9 @@
-"""Hostile values for --size and the numeric options: exit 0 or 2, one line, and within 2 s.
+"""Hostile values for --size and every other option: exit 0 or 2, one line, and within 2 s.
 
 Reads the programs of COURSE_BUILD_DIR (default build/cpu). HOSTILE_SIZES is how many values of --size
-each program gets (default: one each, and those that once crashed); HOSTILE_SEED is the seed
-(default: from the commit, so that a rerun asks the same and the next commit asks something else).
+each program gets, and each of its other options (default: one each, and those that once crashed);
+HOSTILE_SEED is the seed (default: from the commit, so that a rerun asks the same and the next commit asks
+something else).
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ LARGE = ["2147483647", "2147483648", "4294967296", "2^61", "2^62", "2^63", "1844
          "18446744073709551616", "18446744073709551617"]
 WRONG = ["", "0", "-1", "x", "1e3", "\u0661\u0662", "9" * 5000, " ", "1 ", "\t7", "0x10",
          "2^64", "1.5", "\x1b[31m"]
+# What no number and no choice may be, and what no file or folder may be, to be read or to be written.
+NO_NUMBER = ["", "x", "-1", "nan", "inf", " 1", "1 ", "\t7", "0x10", "9" * 5000, "1e999", "-0.5", "1,5", "1\n2",
+             "\u0661\u0662", "\x1b[31m", "\u202e1", "--"]
+NO_FILE = ["", ".", "/", "/dev/null", "/dev/zero", "none/none", "/proc/none", "x" * 300, "x" * 5000, "a/\x1b[2J/b"]
+OPTION = re.compile(r"^ +(--[a-z-]+) (NUMBER|TEXT|FILE\S*|DIR|\S+[|]\S+|1\.\.8)", re.MULTILINE)
 ONCE = [("attention", "--size", "2x2^63x65x24"), ("transformer_block", "--size", "2^32x2^32x24x3"),
         ("train_shakespeare", "--size", "1x2x24x24x2^61"), ("dense_backward", "--size", "2^63x2^63x2^63"),
         ("train_sales", "--size", "2^40"), ("train_shakespeare", "--steps", "1000000000"),
@@ -49,23 +55,27 @@ def limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def run(program: Path, *arguments: str) -> str:
-    """What is wrong with the answer; empty: nothing."""
+def run(program: Path, *arguments: str, refused: bool = False) -> str:
+    """What is wrong with the answer, which must be a refusal where that is asked for; empty: nothing."""
     try:
         done = subprocess.run([program, "--quick", "--no-limits", *arguments], capture_output=True,
                               text=True, errors="replace", preexec_fn=limit, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return f"no answer within {SECONDS} s"
-    lines = done.stderr.splitlines()
-    if done.returncode == 0 or (done.returncode == 2 and len(lines) == 1 and "\x1b" not in done.stderr):
+    is_one_line = done.stderr.endswith("\n") and done.stderr[:-1].isprintable()
+    if (done.returncode == 0 and not refused) or (done.returncode == 2 and is_one_line):
         return ""
     return f"exit code {done.returncode}: {done.stderr[-200:]!r}"
 
 
+def help_of(program: Path) -> str:
+    return subprocess.run([program, "--help"], capture_output=True, text=True).stdout
+
+
 def usual(program: Path) -> list[str]:
     """The dimensions of --quick; empty: the program has none."""
-    text = subprocess.run([program, "--help"], capture_output=True, text=True).stdout
-    found = re.search(r"([0-9x^]+)\s+with\s+--quick", text.partition("--size")[2].partition("--seed")[0])
+    size = help_of(program).partition("--size")[2].partition("--seed")[0]
+    found = re.search(r"([0-9x^]+)\s+with\s+--quick", size)
     return found[1].split("x") if found else []
 
 
@@ -106,6 +116,30 @@ def test_hostile_sizes() -> None:
             if wrong:
                 bad.append(f"{program.name} --size {value[:60]!r}: {wrong}")
     print(f"{asked} values, {len(bad)} wrong answers")
+    assert not bad, f"HOSTILE_SEED={start}\n" + "\n".join(bad)
+
+
+@pytest.mark.skipif(not programs(), reason="no program is built")
+def test_hostile_options(tmp_path: Path) -> None:
+    """Each option that takes a value refuses what can't be one, before the program does anything."""
+    start, bad = seed(), []
+    for program in programs():
+        chosen = random.Random(f"{start} {program.name} options")
+        options = OPTION.findall(help_of(program))
+        assert options, f"{program.name} --help lists no options that take a value"
+        for option, kind in options:
+            wrong = NO_FILE if kind.startswith(("FILE", "DIR")) else NO_NUMBER
+            if option == "--json":  # it writes to a device or a pipe as it is
+                wrong = [value for value in wrong if not value.startswith("/dev/")]
+            if option == "--data":  # any folder may be one that has the data
+                wrong = [value for value in wrong if value not in (".", "/")]
+            if kind == "TEXT":
+                wrong = ["", "\x1b[31m", "\xff"]
+            for value in chosen.sample(wrong, min(COUNT, len(wrong))):
+                with_it = ["--checkpoint", str(tmp_path / "none")] if option == "--generate" else []
+                complaint = run(program, option, value, *with_it, refused=True)
+                if complaint:
+                    bad.append(f"{program.name} {option} {value[:60]!r}: {complaint}")
     assert not bad, f"HOSTILE_SEED={start}\n" + "\n".join(bad)
 
 
