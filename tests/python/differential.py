@@ -191,18 +191,63 @@ def report(wrong: list[str]) -> str:
 # ---- Bounds ---------------------------------------------------------------------------------------
 
 
-def product(a: numpy.ndarray, b: numpy.ndarray) -> Want:
-    """a @ b in float64 for float32 arrays, and what float32 may be off: with K terms, K U sum |a b| in any order
+def integers(*arrays: numpy.ndarray | float) -> bool:
+    return all(bool((numpy.isfinite(x) & (x == numpy.rint(x))).all()) for x in map(numpy.asarray, arrays))
+
+
+@dataclass
+class Sums:
+    """Sums of products: in float64, of the terms' magnitudes, and what a float32 result may be off."""
+
+    value: numpy.ndarray
+    absolute: numpy.ndarray  # of the finite terms
+    bound: numpy.ndarray  # infinite where a partial sum may overflow
+    terms: int
+
+
+def sums(a: numpy.ndarray, b: numpy.ndarray, roundings: float = 1) -> Sums:
+    """a @ b for float32 arrays. With K terms the bound is K U sum |a b|, whatever the order of the additions
     (Jeannerod and Rump: Improved error bounds for inner products in floating-point arithmetic. SIAM J. Matrix
-    Anal. Appl. 34, 2013), and ETA for each product below the normal range. Where a partial sum may overflow,
-    the bound is infinite."""
+    Anal. Appl. 34, 2013), times `roundings` where a term goes through more, and ETA for each product below the
+    normal range. Sums of integers below 2^24 are exact."""
     a, b = numpy.asarray(a, numpy.float64), numpy.asarray(b, numpy.float64)
     terms = a.shape[-1]
     finite_a, finite_b = (numpy.where(numpy.isfinite(x), numpy.abs(x), 0) for x in (a, b))
     absolute = finite_a @ finite_b
     if numpy.isfinite(a).all() and numpy.isfinite(b).all():
         value = a @ b
-    else:  # einsum multiplies and adds; a BLAS may leave out what is multiplied by 0
+    else:  # a BLAS may leave out what is multiplied by 0
         value = numpy.einsum("...ik,...kj->...ij", a, b)
-    bound = (terms * U * absolute) * (1 + 2.0 ** -20) + terms * 2 * ETA
-    return Want(value, numpy.where(absolute * (1 + terms * U) < LARGEST, bound, numpy.inf))
+    share = roundings * terms * U
+    bound = share / (1 - share) * absolute + roundings * terms * ETA
+    if integers(a, b):
+        bound = numpy.where(absolute < 2 ** 24, 0, bound)
+    return Sums(value, absolute, numpy.where(absolute * (1 + share) < LARGEST, bound, numpy.inf), terms)
+
+
+def product(a: numpy.ndarray, b: numpy.ndarray) -> Want:
+    """a @ b, with the bound of sums()."""
+    result = sums(a, b)
+    return Want(result.value, result.bound)
+
+
+def affine(s: Sums, alpha: float, beta: float, before: numpy.ndarray | None) -> Want:
+    """alpha s + beta y as the BLAS has it: s is 0 where alpha is 0 or nothing is summed, and y does not count
+    where beta is 0. The error of s counts alpha times; each of the two products is rounded once, and so is
+    their sum: 2 U of each of the two, and ETA for each."""
+    if alpha == 0 or s.terms == 0:
+        s, alpha = Sums(numpy.zeros_like(s.value), *[numpy.zeros_like(s.value)] * 2, s.terms), 1
+    after = beta * numpy.asarray(before, numpy.float64) if beta != 0 else numpy.zeros_like(s.value)
+    error = numpy.where(numpy.isfinite(s.bound), s.bound, 0)
+    size = abs(alpha) * (s.absolute + error)
+    size_after = numpy.where(numpy.isfinite(after), numpy.abs(after), 0)
+    bound = abs(alpha) * error + 2 * U * (1 + 2 * U) * (size + size_after) + 2 * ETA
+    if alpha == 1 and beta == 0:
+        bound = error
+    elif integers(alpha, beta, after):
+        bound = numpy.where((error == 0) & (size + size_after < 2 ** 24), 0, bound)
+    if numpy.isfinite(alpha):
+        unknown = size + size_after > LARGEST * (1 - 4 * U)  # float32 may overflow on the way
+    else:
+        unknown = (numpy.abs(s.value) <= error) & (error > 0)  # infinity times a sum that may be 0
+    return Want(alpha * s.value + after, numpy.where(unknown | numpy.isposinf(s.bound), numpy.inf, bound))
