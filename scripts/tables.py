@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the tables of the READMEs from the committed results, so that no figure is typed by hand.
+"""Writes the tables of the READMEs and of docs/ from the committed results, so that no figure is typed by hand.
 
     <!-- table: dot -->      the versions of dot, from results/<device>/dot.json
     <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
     <!-- table: mutants -->  what share of the mutants a check refuses, from results/mutants.json
+    <!-- table: onnx -->     which of ONNX's node vectors pass, from results/onnx.json
     <!-- end table -->
 
 What other libraries take for the same stands in the same files: `scripts/course bench --save
 results/<device>` measures it beside the programs.
 
 What stands between such a line and the next `<!-- end table -->` is replaced. With --check nothing
-is written: exit code 1 says that a README differs from the results or that results are missing.
+is written: exit code 1 says that a table differs from the results or that results are missing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table: \S+ -->$", re.MULTILINE)
 COUNTS = ("mutants", "uncompiled", "equivalent", "refused")  # of the mutants of a step
+STEP = re.compile(r"(\d+)\.(\d+) (\w+)")
 PAGE_WIDTH = 110  # what a README shows of a fenced block without a scroll bar
 
 Reports = dict[str, dict[str, dict]]  # device folder → program → report
@@ -181,8 +183,58 @@ def mutants_block(path: Path) -> str:
             "same as the original).\n")
 
 
-def rewrite(text: str, reports: Reports, mutants: Path) -> tuple[str, list[str]]:
-    """The README with its tables filled in, and what could not be filled in (left as it was)."""
+def validate_onnx(record: object) -> None:
+    """Raises ValueError where this is not what tests/python/onnx_vectors.py --write writes."""
+    def cases(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+    require(record, {"onnx": str, "verdicts": dict, "missing": dict, "graphs": cases}, "the record")
+    require(record["missing"], dict.fromkeys(record["missing"], cases), "missing")
+    require(record["verdicts"], dict.fromkeys(record["verdicts"], dict), "verdicts")
+    for operator, steps in record["verdicts"].items():
+        require(steps, dict.fromkeys(steps, dict), quoted(operator))
+        for step, verdicts in steps.items():
+            require(verdicts, dict.fromkeys(verdicts, cases), f"{quoted(operator)}, {quoted(step)}")
+            if not STEP.fullmatch(step):
+                raise ValueError(f"{quoted(operator)}: {quoted(step)} is no step, such as '1.1 vector_add'")
+
+
+def counted(cases: dict[str, list[str]]) -> str:
+    return ", ".join(f"{name} ({len(cases[name])})" for name in sorted(cases, key=lambda name: name.lower()))
+
+
+def onnx_block(folder: Path) -> str:
+    """What tests/python/onnx_vectors.py --write has written: a row for each of ONNX's operators that a step has, and
+    a sentence on the others."""
+    path = folder / "onnx.json"
+    if not path.is_file():
+        raise ValueError("no results/onnx.json: `tests/python/onnx_vectors.py --write` makes it")
+    record = documents.load(path, validate_onnx)
+    rows = sorted((step, operator, verdicts) for operator, steps in record["verdicts"].items()
+                  for step, verdicts in steps.items())
+    passed = {name for _, _, verdicts in rows for name in verdicts.get("passed", [])}
+    judged = {name for _, _, verdicts in rows for names in verdicts.values() for name in names}
+    others = sum(map(len, record["missing"].values()))
+    lines = [f"**{len(passed)} of the {len(judged)} vectors of operators that the course has pass**, of ONNX "
+             f"{visible(record['onnx'])}.", "",
+             markdown_row(["step", "ONNX's operator and version", "vectors", "pass", "not supported"]),
+             "|:--|:--|--:|--:|:--|"]
+    for step, operator, verdicts in rows:
+        stage, place, name = STEP.fullmatch(step).groups()
+        found = sorted(folder.parent.glob(f"stage{stage}_*/{int(place):02}_{name}"))
+        lines.append(markdown_row([
+            f"[{step}](../{found[0].relative_to(folder.parent)}/)" if found else step, operator,
+            str(sum(map(len, verdicts.values()))), str(len(verdicts.get("passed", []))),
+            counted({reason: names for reason, names in verdicts.items() if reason != "passed"})]))
+    lines += ["", f"Another {others} vectors are of {len(record['missing'])} operators that the course does not have: "
+              f"{counted(record['missing'])}.", "",
+              f"The remaining {len(record['graphs'])} are graphs of several operators: ONNX's functions, written out "
+              "in simpler ones."]
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(text: str, reports: Reports, folder: Path) -> tuple[str, list[str]]:
+    """The document with its tables filled in, and what could not be filled in (left as it was)."""
     problems = []
     if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
         problems.append("a `<!-- table: ... -->` has no `<!-- end table -->`")
@@ -192,7 +244,8 @@ def rewrite(text: str, reports: Reports, mutants: Path) -> tuple[str, list[str]]
         name = match[1]
         try:
             block = (summary_block(reports) if name == "summary" else
-                     mutants_block(mutants) if name == "mutants" else program_block(name, reports))
+                     mutants_block(folder / "mutants.json") if name == "mutants" else
+                     onnx_block(folder) if name == "onnx" else program_block(name, reports))
         except ValueError as error:
             problems.append(str(error))
             return match[0]
@@ -222,7 +275,8 @@ def main(arguments: list[str]) -> int:
         print(f"tables: {visible(str(error))}", file=sys.stderr)
         return 1
     failed = False
-    for path in [options.root / "README.md", *sorted(options.root.glob("stage*/*/README.md"))]:
+    for path in [options.root / "README.md", *sorted(options.root.glob("stage*/*/README.md")),
+                 *sorted(options.root.glob("docs/*.md"))]:
         if not path.is_file():
             continue
         name = path.relative_to(options.root)
@@ -232,7 +286,7 @@ def main(arguments: list[str]) -> int:
             print(f"tables: {error}", file=sys.stderr)
             failed = True
             continue
-        new, problems = rewrite(old, reports, options.root / "results" / "mutants.json")
+        new, problems = rewrite(old, reports, options.root / "results")
         if options.check and new != old:
             problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
         elif new != old:

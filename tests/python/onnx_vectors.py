@@ -14,6 +14,7 @@ tolerance, and with the result in double precision within a bound that follows f
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -25,9 +26,10 @@ import numpy
 import onnx
 import operators
 from conftest import ROOT
-from differential import U, Want, difference, product
+from differential import U, Want, affine, difference, product, sums
 from numpy import ndarray
 from onnx import defs, helper, numpy_helper
+from test_differential_123 import cross_entropy_of, outputs_of, softmax_of
 
 RECORD = ROOT / "results" / "onnx.json"
 NODES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
@@ -36,10 +38,8 @@ NODES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
 RELATIVE, ABSOLUTE = 1e-3, 1e-7
 
 PASSED = "passed"
-GRAPH = "a graph of several operators"
-MISSING = "not in the course"
 
-# Verdicts on cases that a converted operator does not compute. results/onnx.json may hold no other.
+# The verdicts on cases that a step does not compute.
 ASYMMETRIC = "asymmetric padding"
 CAUSAL = "more queries than keys under a causal mask"
 CEIL = "ceil mode"
@@ -57,14 +57,16 @@ MATRIX = "a matrix as bias"
 NEGATIVE = "negative indices"
 NESTEROV = "Nesterov momentum"
 NOTHING = "nothing to compute"
+OUTSIDE = "a maximum outside its window"
 PAST = "past keys and values"
 SCALED = "alpha and beta"
 SCORES = "scores as an output"
 SOFTCAP = "softcap"
+ROWS = "more rows than a test has time for"
 SUM = "reduction to a sum"
 WEIGHTS = "class weights"
 REASONS = {ASYMMETRIC, CAUSAL, CEIL, DAMPING, DECAY, DILATION, DIMENSIONS, ELEMENT, GROUPED, GROUPS, HEADS, LOGARITHMS, MASK,
-           MATRIX, NEGATIVE, NESTEROV, NOTHING, PAST, SCALED, SCORES, SOFTCAP, SUM, WEIGHTS}
+           MATRIX, NEGATIVE, NESTEROV, NOTHING, OUTSIDE, PAST, ROWS, SCALED, SCORES, SOFTCAP, SUM, WEIGHTS}
 
 
 class Unsupported(Exception):
@@ -156,10 +158,23 @@ def gamma(roundings: float) -> float:
 
 @dataclass
 class Output:
-    """What the versions computed for one output, and what they must."""
+    """What the versions computed for one output, and what each must."""
 
     got: dict[str, ndarray]
-    want: Want
+    want: Want | Callable[[str], Want]
+
+    def wanted(self, version: str) -> Want:
+        return self.want(version) if callable(self.want) else self.want
+
+    def through(self, move: Callable[[ndarray], ndarray], move_bound: Callable[[ndarray], ndarray] | None = None
+                ) -> Output:
+        """The same, moved to ONNX's layout; `move_bound` where `move` does more to the values than that."""
+        def moved(version: str) -> Want:
+            want = self.wanted(version)
+            bound = numpy.broadcast_to(want.bound, numpy.shape(want.value))
+            return Want(move(want.value), (move_bound or move)(bound))
+
+        return Output({version: move(array) for version, array in self.got.items()}, moved)
 
 
 def double(array: ndarray) -> ndarray:
@@ -251,49 +266,24 @@ def sum_of_squares(case: Case, run: Run) -> list[Output]:
                                               for part in ("value", "bound"))))]
 
 
-def sigmoid(x: ndarray) -> ndarray:
-    return 1 / (1 + numpy.exp(-x))
-
-
-def function_of(case: Case) -> tuple[str, Callable[[ndarray], Want]]:
-    """The activation's name in the course, and what it makes of float64, with the bounds of step 1.4's
-    detail/formulas.h."""
-    def gelu_erf(x: ndarray) -> Want:
-        y = 0.5 * x * numpy.vectorize(math.erfc)(-x / math.sqrt(2))
-        return Want(y, U * (5.5 * abs(x) + abs(y)) + TINY)
-
-    def gelu_tanh(x: ndarray) -> Want:
-        z = 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)
-        y = x * sigmoid(z)
-        return Want(y, U * abs(y) * (3 + sigmoid(-z) * (4 + 5 * abs(z))) + TINY * (1 + abs(x)))
-
-    def softplus(x: ndarray) -> Want:
-        y = numpy.maximum(x, 0) + numpy.log1p(numpy.exp(-abs(x)))
-        return Want(y, 9 * U * y + TINY)
-
+def function_of(case: Case) -> str:
+    """The activation's name in the course."""
     if case.operator == "Gelu":
-        tanh = case.attributes.get("approximate", "none") == "tanh"
-        return ("gelu_tanh", gelu_tanh) if tanh else ("gelu_erf", gelu_erf)
-    name = case.operator.lower()
-    return name, {
-        "relu": lambda x: Want(numpy.maximum(x, 0)),
-        "sigmoid": lambda x: Want(sigmoid(x), 6 * U * sigmoid(x) + TINY),
-        "tanh": lambda x: Want(numpy.tanh(x), 10 * U * abs(numpy.tanh(x)) + TINY),
-        "softplus": softplus,
-    }[name]
+        return "gelu_tanh" if case.attributes.get("approximate", "none") == "tanh" else "gelu_erf"
+    return case.operator.lower()
 
 
 def activation(case: Case, run: Run) -> list[Output]:
-    x, (name, function) = case.floats(), function_of(case)
-    return [Output(named(run(name, {"x": x}), "y"), function(double(x)))]
+    x, name = case.floats(), function_of(case)
+    return [Output(named(run(name, {"x": x}), "y"), outputs_of(name, x, None)["y"])]
 
 
 def matrix_activation(case: Case, run: Run) -> list[Output]:
     """With a bias of 0: f(x + 0)."""
-    x, (name, function) = case.floats(), function_of(case)
+    x, name = case.floats(), function_of(case)
     columns = x.shape[-1]
     got = named(run(f"matrix_{name}", {"x": x.reshape(-1, columns), "bias": numpy.zeros(columns)}), "y")
-    return [Output(shaped(got, x.shape), function(double(x)))]
+    return [Output(shaped(got, x.shape), outputs_of(name, x, None)["y"])]
 
 
 # ---- Stage 2: matrices ---------------------------------------------------------------------------------
@@ -369,16 +359,12 @@ def matmul_by_columns(case: Case, run: Run) -> list[Output]:
 
 
 def gemm_in_double(case: Case) -> tuple[ndarray, ndarray, ndarray | None, Want]:
-    """Gemm's op(A), op(B) and its C, repeated to the product's shape; alpha op(A) op(B) + beta C. The two
-    factors round once each, and so does the sum."""
+    """Gemm's op(A), op(B) and its C, repeated to the product's shape; alpha op(A) op(B) + beta C."""
     a = case.floats(0).T if case.attributes.get("transA", 0) else case.floats(0)
     b = case.floats(1).T if case.attributes.get("transB", 0) else case.floats(1)
     c = None if case.input(2) is None else numpy.broadcast_to(case.floats(2), (a.shape[0], b.shape[1]))
-    alpha, beta = case.attributes.get("alpha", 1.0), case.attributes.get("beta", 1.0)
-    sums = product(a, b)
-    old = 0 * sums.value if c is None else beta * double(c)
-    want = alpha * sums.value + old
-    return a, b, c, Want(want, abs(alpha) * sums.bound + 3 * U * (abs(alpha * sums.value) + abs(old)) + TINY)
+    beta = 0.0 if c is None else case.attributes.get("beta", 1.0)
+    return a, b, c, affine(sums(a, b), case.attributes.get("alpha", 1.0), beta, c)
 
 
 def gemm(case: Case, run: Run) -> list[Output]:
@@ -422,49 +408,34 @@ def rows_of(x: ndarray, axis: int) -> tuple[ndarray, Callable[[ndarray], ndarray
     return (last.reshape(-1, x.shape[axis]), lambda matrix: numpy.moveaxis(matrix.reshape(last.shape), -1, axis))
 
 
-def softmax_in_double(rows: ndarray) -> tuple[ndarray, ndarray, ndarray]:
-    """The probabilities, their negative logarithms, and the relative error of the former. As softmax.h has it:
-    an exponential is off by 3 U for each unit of its argument and by 4 U, a version that computes it as a
-    product of exponentials pays 5 U for each; the sum rounds once for each addition, the quotient twice."""
-    x = double(rows)
-    below = x.max(axis=1, keepdims=True) - x
-    exponentials = numpy.exp(-below)
-    sums = exponentials.sum(axis=1, keepdims=True)
-    columns = rows.shape[1]
-    error = U * (2 * 3 * below.max(axis=1, keepdims=True) + 2 * 5 * (columns + 2) + columns + 2)
-    return exponentials / sums, numpy.log(sums) + below, numpy.broadcast_to(error, x.shape)
-
-
 def softmax(case: Case, run: Run) -> list[Output]:
     rows, back = rows_of(case.floats(), case.attributes.get("axis", -1))
-    y, _, error = softmax_in_double(rows)
-    got = named(run("softmax", {"x": rows}), "y")
-    return [Output({version: back(array) for version, array in got.items()}, Want(back(y), back(error * y + TINY)))]
+    return [Output(named(run("softmax", {"x": rows}), "y"), Want(*softmax_of(rows))).through(back)]
 
 
-def losses_of_rows(rows: ndarray, labels: ndarray) -> Want:
-    """-log softmax(row)[label]: the probability's relative error is the logarithm's error; the logarithm, the
-    difference and their sum round by 6 U of the loss together."""
-    _, losses, error = softmax_in_double(rows)
-    at = numpy.arange(len(rows)), labels
-    return Want(losses[at], error[at] + 6 * U * losses[at] + TINY)
+def losses(logits: ndarray, labels: ndarray, ignored: int | None, run: Run) -> dict[str, Output]:
+    """Step 3.3's `loss` and `row_losses`, of which a version that takes probabilities is off by more."""
+    results = run("cross_entropy", {"logits": logits, "labels": labels}, ignore_index=ignored)
+    wanted = {of_probabilities: cross_entropy_of(logits, labels, ignored, of_probabilities)
+              for of_probabilities in (False, True)}
+    return {name: Output(named(results, name), lambda version, name=name: wanted["probabilities" in version][name])
+            for name in ("loss", "row_losses")}
 
 
-def all_logarithms(rows: ndarray, run: Run) -> tuple[dict[str, ndarray], Want]:
-    """The logarithms of softmax by rows: the losses of each row for all labels, with the other sign."""
+def logarithms(rows: ndarray, run: Run) -> Output:
+    """Of softmax: a row's losses for all labels, with the other sign."""
     classes = rows.shape[1]
-    repeated, labels = rows.repeat(classes, axis=0), numpy.tile(numpy.arange(classes), len(rows))
-    got = named(run("cross_entropy", {"logits": repeated, "labels": labels}), "row_losses")
-    want = losses_of_rows(repeated, labels)
-    return ({version: -losses.reshape(rows.shape) for version, losses in got.items()},
-            Want(-want.value.reshape(rows.shape), want.bound.reshape(rows.shape)))
+    labels = numpy.tile(numpy.arange(classes), len(rows))
+    return losses(rows.repeat(classes, axis=0), labels, None, run)["row_losses"].through(
+        lambda all_losses: -all_losses.reshape(rows.shape), lambda bound: bound.reshape(rows.shape))
 
 
 def log_softmax(case: Case, run: Run) -> list[Output]:
     rows, back = rows_of(case.floats(), case.attributes.get("axis", -1))
-    got, want = all_logarithms(rows, run)
-    return [Output({version: back(array) for version, array in got.items()},
-                   Want(back(want.value), back(want.bound)))]
+    return [logarithms(rows, run).through(back)]
+
+
+MOST = 10_000  # logarithms: a block each, in every version, takes the CPU backend seconds
 
 
 def cross_entropy(case: Case, run: Run) -> list[Output]:
@@ -474,26 +445,14 @@ def cross_entropy(case: Case, run: Run) -> list[Output]:
     refuse(case.input(2) is not None, WEIGHTS)
     refuse(reduction == "sum", SUM)
     rows, back = rows_of(case.floats(), 1)
+    refuse(len(case.outputs) > 1 and rows.size > MOST, ROWS)
     if case.operator == "NegativeLogLikelihoodLoss":
         refuse((abs(numpy.exp(double(rows)).sum(axis=1) - 1) > 1e-6).any(), LOGARITHMS)
-    labels = case.inputs[1].reshape(-1)
-    counted = labels != ignored
-    want = losses_of_rows(rows, numpy.where(counted, labels, 0))
-    want.value, want.bound = want.value * counted, want.bound * counted
-    results = run("cross_entropy", {"logits": rows, "labels": labels}, ignore_index=ignored)
-    if reduction == "none":
-        shape = case.inputs[1].shape
-        outputs = [Output(shaped(named(results, "row_losses"), shape),
-                          Want(want.value.reshape(shape), want.bound.reshape(shape)))]
-    else:
-        mean = want.value.sum() / counted.sum()
-        outputs = [Output(named(results, "loss"),
-                          Want(mean, want.bound.sum() / counted.sum() + gamma(len(rows) + 2) * mean + TINY))]
-    if len(case.outputs) > 1:
-        got, logarithms = all_logarithms(rows, run)
-        outputs.append(Output({version: back(array) for version, array in got.items()},
-                              Want(back(logarithms.value), back(logarithms.bound))))
-    return outputs
+    labels = case.inputs[1]
+    all_losses = losses(rows, labels.reshape(-1), ignored, run)
+    outputs = [all_losses["loss"] if reduction == "mean"
+               else all_losses["row_losses"].through(lambda array: array.reshape(labels.shape))]
+    return outputs + [logarithms(rows, run).through(back) for _ in case.outputs[1:]]
 
 
 # ---- Stage 5: optimizers -------------------------------------------------------------------------------
@@ -513,7 +472,7 @@ def optimizer(case: Case, run: Run) -> list[Output]:
     rate, t = float(case.inputs[0]), int(case.inputs[1])
     alpha, beta = case.attributes.get("alpha", 0.9), case.attributes.get("beta", 0.999 if adam else 1.0)
     refuse(not adam and t > 0 and beta != 1, DAMPING)
-    norm = case.attributes.get("norm_coefficient", 0.0)
+    norm, epsilon = case.attributes.get("norm_coefficient", 0.0), case.attributes.get("epsilon", 1e-6)
     tensors = (len(case.inputs) - 2) // (4 if adam else 3)
     outputs: list[list[Output]] = []
     for number in range(tensors):
@@ -522,18 +481,17 @@ def optimizer(case: Case, run: Run) -> list[Output]:
         gradient = double(g) + norm * double(x)
         off = 2 * U * (abs(double(g)) + abs(norm * double(x))) + TINY
         correction = math.sqrt(1 - beta ** t) if adam and t else 1.0
-        results = run("adam" if adam else "momentum",
-                      {"w": x, "grad_w": next(iter(gradients.values())), "m": m, **({"v": v[0]} if adam else {})},
-                      learning_rate=rate, steps=t - 1 if t else SETTLED,
-                      **({"beta1": alpha, "beta2": beta, "epsilon": case.attributes.get("epsilon", 1e-6) / correction}
-                         if adam else {"momentum": alpha}))
+        results = run("optimizer", {"w": x, "grad_w": next(iter(gradients.values()))[None], "m": m,
+                                    "v": v[0] if adam else numpy.zeros_like(x)},
+                      optimizer="adam" if adam else "momentum", learning_rate=rate, momentum=alpha, beta1=alpha,
+                      beta2=beta, epsilon=epsilon / correction, done=t - 1 if t else SETTLED)
         share = 1 - alpha if adam else 1.0
         mean = alpha * double(m) + share * gradient
         mean_off = share * off + 4 * U * (abs(alpha * double(m)) + abs(share * gradient)) + TINY
         if adam:
             squares = beta * double(v[0]) + (1 - beta) * gradient ** 2
             squares_off = 2 * (1 - beta) * abs(gradient) * off + 5 * U * squares + TINY
-            root = numpy.sqrt(squares) + case.attributes.get("epsilon", 1e-6)
+            root = numpy.sqrt(squares) + epsilon
             factor = rate * correction / (1 - alpha ** t if t else 1.0) / root
             # The root has half of the relative error of what it is taken of, and 6 U; the quotient 5 U, the
             # factors 3 U.
@@ -583,6 +541,9 @@ class Windows:
     def attributes(self) -> dict[str, int]:
         return {"stride_h": self.stride[0], "stride_w": self.stride[1],
                 "pad_h": self.padding[0], "pad_w": self.padding[1]}
+
+    def of_pooling(self) -> dict[str, int]:
+        return {"window_h": self.size[0], "window_w": self.size[1], **self.attributes()}
 
     def extents(self, image: Sequence[int]) -> list[int]:
         """How many windows lie below and beside one another."""
@@ -658,7 +619,7 @@ def maximum_pool(case: Case, run: Run) -> list[Output]:
     windows = Windows(case, case.attributes.get("kernel_shape", extents), extents)
     shape, image = case.outputs[0].shape, x.shape[2:]
     refuse(windows.extents(image) != [1, *shape[2:]][-2:], CEIL)
-    results = run("maxpool", {"x": x}, R=windows.size[0], S=windows.size[1], **windows.attributes())
+    results = run("maxpool", {"x": x}, **windows.of_pooling())
     number, outside = windows.cells(image)
     p, q = number.shape[:2]
     cells = numpy.where(outside, -numpy.inf, x.reshape(*x.shape[:2], -1)[:, :, numpy.where(outside, 0, number)])
@@ -677,6 +638,29 @@ def maximum_pool(case: Case, run: Run) -> list[Output]:
         outputs.append(Output({version: in_array(place) for version, place in named(results, "argmax").items()},
                               Want(double(in_array(cells.argmax(axis=-1))))))
     return outputs
+
+
+def maximum_unpool(case: Case, run: Run) -> list[Output]:
+    """What a pooling's backward pass makes of its gradient: each value goes to the cell that its maximum came
+    from, which ONNX numbers in the smallest image that has these windows."""
+    grad_y, indices = images(case.floats(0)), images(case.inputs[1])
+    shape = case.outputs[0].shape
+    image = [1, *shape[2:]][-2:]
+    windows = Windows(case, case.attributes["kernel_shape"], shape[2:])
+    refuse(windows.extents(image) != list(grad_y.shape[2:]), ASYMMETRIC)
+    least = [(count - 1) * stride + size - 2 * pad for count, stride, size, pad
+             in zip(grad_y.shape[2:], windows.stride, windows.size, windows.padding)]
+    plane = numpy.arange(math.prod(grad_y.shape[:2])).reshape(*grad_y.shape[:2], 1, 1)
+    row, column = numpy.divmod(indices - plane * math.prod(least), least[1])
+    want = numpy.zeros((plane.size, math.prod(image)))
+    numpy.add.at(want, (numpy.broadcast_to(plane, row.shape), row * image[1] + column), double(grad_y))
+    # From the image to the window: ONNX's indices may name a cell outside, the course's cannot.
+    row = row + windows.padding[0] - numpy.arange(row.shape[2])[:, None] * windows.stride[0]
+    column = column + windows.padding[1] - numpy.arange(row.shape[3]) * windows.stride[1]
+    refuse(((row < 0) | (row >= windows.size[0]) | (column < 0) | (column >= windows.size[1])).any(), OUTSIDE)
+    results = run("maxpool_backward", {"grad_y": grad_y, "argmax": row * windows.size[1] + column}, H=image[0],
+                  W=image[1], **windows.of_pooling())
+    return [Output(shaped(named(results, "grad_x"), shape), Want(want.reshape(shape)))]
 
 
 # ---- Stage 7: the parts of a transformer ---------------------------------------------------------------
@@ -835,6 +819,7 @@ CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
     "ConvTranspose": [("6.1 conv2d", transposed_convolution)],
     "MaxPool": [("6.2 maxpool", maximum_pool)],
     "GlobalMaxPool": [("6.2 maxpool", maximum_pool)],
+    "MaxUnpool": [("6.2 maxpool", maximum_unpool)],
     "Gather": [("7.1 embedding", gather)],
     "LayerNormalization": [("7.2 layernorm", layer_normalization)],
     "InstanceNormalization": [("7.2 layernorm", group_normalization)],
@@ -850,12 +835,14 @@ def wrong_with(output: Output, expected: ndarray) -> Iterator[str]:
     """One line for each thing that is wrong with an output; `expected` is ONNX's."""
     expected = double(expected)
     given = Want(expected, ABSOLUTE + RELATIVE * abs(expected))
-    reference = difference(numpy.asarray(output.want.value).astype(numpy.float32), given)
-    if reference:
-        yield f"the result in double precision {reference} by ONNX"
     for version, got in sorted(output.got.items()):
-        for whose, want in (("by the operation", output.want), ("by ONNX", given)):
-            found = difference(got, want)
+        want = output.wanted(version)
+        reference = difference(numpy.asarray(want.value).astype(numpy.float32), given)
+        if reference:
+            yield f"the result in double precision {reference} by ONNX"
+            return
+        for whose, one in (("by the operation", want), ("by ONNX", given)):
+            found = difference(got, one)
             if found:
                 yield f"{version} {found} {whose}"
 
@@ -875,35 +862,73 @@ def judge(case: Case, conversion: Conversion, run: Run) -> tuple[str, list[str]]
                     for wrong in wrong_with(output, array)]
 
 
-Verdicts = dict[str, dict[str, dict[str, list[str]]]]  # ONNX's operator → the course's → verdict → cases
+Runs = dict[int | None, Run]  # by the size of a wave
+Verdicts = dict[str, dict[str, dict[str, list[str]]]]  # operator of ONNX → step → verdict → cases
 
 
-def judge_all(runs: dict[int | None, Run]) -> tuple[Verdicts, list[str]]:
-    """Every case's verdicts, by operators with their versions; and what is wrong, a line each. `runs` are the
-    operators with each size of a wave."""
-    verdicts: Verdicts = {}
+def judge_node(node: Node, conversion: Conversion, runs: Runs) -> tuple[str, list[str]]:
+    """The one verdict of all its sets of data and all sizes of a wave, and what is wrong, a line each."""
+    found: dict[str, None] = {}
     problems = []
+    for case in node.cases():
+        for wave, run in runs.items():
+            verdict, wrong = judge(case, conversion, run)
+            found[verdict] = None
+            problems += [f"{node.name}, wave {wave}, {line}" for line in wrong]
+    if len(found) != 1:
+        problems.append(f"{node.name} has {len(found)} verdicts: {', '.join(found)}")
+    return next(iter(found), NOTHING), problems
 
-    def give(operator: str, course: str, verdict: str, name: str) -> None:
-        verdicts.setdefault(operator, {}).setdefault(course, {}).setdefault(verdict, []).append(name)
 
+def judge_all(runs: Runs) -> tuple[dict, list[str]]:
+    """The record of all cases, as results/onnx.json holds it, and what is wrong, a line each:
+
+    onnx       the package's version
+    verdicts   of operators that the course has
+    missing    operators, with the versions in which ONNX last changed them, that it does not have → cases
+    graphs     cases of several operators
+    """
+    verdicts: Verdicts = {}
+    missing: dict[str, list[str]] = {}
+    graphs, problems = [], []
     for node in nodes():
         if node.operator is None:
-            give(GRAPH, MISSING, GRAPH, node.name)
-            continue
-        operator, conversions = f"{node.operator} {node.version}", CONVERSIONS.get(node.operator)
-        if conversions is None:
-            give(operator, MISSING, MISSING, node.name)
-            continue
-        cases = list(node.cases())
-        for course, conversion in conversions:
-            found = {}
-            for wave, run in runs.items():
-                for case in cases:
-                    verdict, wrong = judge(case, conversion, run)
-                    found[verdict] = True
-                    problems += [f"{node.name}, {course}, wave {wave}: {line}" for line in wrong]
-            if len(found) > 1:
-                problems.append(f"{node.name}, {course}: several verdicts: {', '.join(found)}")
-            give(operator, course, next(iter(found)), node.name)
-    return verdicts, problems
+            graphs.append(node.name)
+        elif node.operator not in CONVERSIONS:
+            missing.setdefault(f"{node.operator} {node.version}", []).append(node.name)
+        else:
+            for step, conversion in CONVERSIONS[node.operator]:
+                verdict, wrong = judge_node(node, conversion, runs)
+                problems += [f"{step}: {line}" for line in wrong]
+                steps = verdicts.setdefault(f"{node.operator} {node.version}", {})
+                steps.setdefault(step, {}).setdefault(verdict, []).append(node.name)
+    record = {"onnx": onnx.__version__, "verdicts": verdicts, "missing": missing, "graphs": graphs}
+    return json.loads(json.dumps(record, sort_keys=True)), problems
+
+
+@contextlib.contextmanager
+def all_waves() -> Iterator[Runs]:
+    """The built operators, with every size of a wave that they can run with."""
+    with contextlib.ExitStack() as stack:
+        yield {wave: stack.enter_context(operators.Operators(operators.built(), wave)).run
+               for wave in operators.waves()}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write results/onnx.json if nothing is wrong")
+    options = parser.parse_args(arguments)
+    if operators.built() is None:
+        print("onnx_vectors: the target `operators` is not built: run scripts/course test first", file=sys.stderr)
+        return 1
+    with all_waves() as runs:
+        record, problems = judge_all(runs)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if options.write and not problems:
+        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""ONNX's node vectors on the course's operators: what passes, what is not supported, and that nothing changes unseen.
+
+onnx_vectors.py says how a vector becomes a call of an operator, and results/onnx.json has every case's verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from importlib import util
+
+import numpy
+import operators
+import pytest
+from conftest import ROOT
+
+
+def absent(why: str) -> None:
+    """Skips, but not in continuous integration (.ci/run sets the variable): there nothing may be left out."""
+    if os.environ.get("COURSE_NO_SKIP"):
+        pytest.fail(f"{why}, and COURSE_NO_SKIP is set")
+    pytest.skip(why, allow_module_level=True)
+
+
+if util.find_spec("onnx") is None:
+    absent("the package onnx is not installed: pip install -r scripts/requirements.txt")
+if operators.built() is None:
+    absent("the target `operators` is not built: run scripts/course test first")
+
+import onnx_vectors  # noqa: E402  it needs what was just looked for
+from onnx_vectors import CONVERSIONS, RECORD, Results, Runs, judge_all, judge_node, nodes  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    with onnx_vectors.all_waves() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def judged(runs: Runs) -> tuple[dict, list[str]]:
+    return judge_all(runs)
+
+
+def test_what_is_supported_is_right(judged: tuple[dict, list[str]]) -> None:
+    problems = judged[1]
+    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
+
+
+def verdicts_of(record: dict) -> dict[tuple[str, str], str]:
+    """By case and step."""
+    given = {(name, step): verdict for steps in record["verdicts"].values() for step, verdicts in steps.items()
+             for verdict, names in verdicts.items() for name in names}
+    given |= {(name, ""): f"not in the course: {operator}" for operator, names in record["missing"].items()
+              for name in names}
+    return given | {(name, ""): "a graph" for name in record["graphs"]}
+
+
+def test_no_verdict_changes_unseen(judged: tuple[dict, list[str]]) -> None:
+    record, known = judged[0], json.loads(RECORD.read_text(encoding="utf-8"))
+    assert record["onnx"] == known["onnx"], "scripts/requirements.txt names another version of onnx"
+    now, before = verdicts_of(record), verdicts_of(known)
+    changes = [f"{name} {step}: {before.get((name, step), 'no verdict')}, now {now.get((name, step), 'none')}"
+               for name, step in sorted({*now, *before}) if now.get((name, step)) != before.get((name, step))]
+    assert not changes, "\n".join([*changes, "if that is right: tests/python/onnx_vectors.py --write"])
+    assert record == known
+
+
+def test_every_case_is_judged_once(judged: tuple[dict, list[str]]) -> None:
+    names = [name for name, _ in verdicts_of(judged[0])]
+    assert sorted(set(names)) == sorted(node.name for node in nodes())
+    assert len(set(names)) == 1615
+    reasons = {verdict for steps in judged[0]["verdicts"].values() for verdicts in steps.values()
+               for verdict in verdicts}
+    assert reasons <= {onnx_vectors.PASSED, *onnx_vectors.REASONS}
+
+
+def spoiled(run: Callable[..., Results], place: int) -> Callable[..., Results]:
+    """`run`, with one version's results off by a little at one place: 1e-3 of the largest, and 1e-3."""
+    def run_and_spoil(*arguments: object, **attributes: object) -> Results:
+        results = run(*arguments, **attributes)
+        outputs = results[sorted(results)[-1]]
+        for name, array in outputs.items():
+            if array.size:
+                flat = numpy.array(array).reshape(-1)
+                flat[place % flat.size] += numpy.float32(2e-3 * (1 + abs(flat).max()))
+                outputs[name] = flat.reshape(array.shape)
+        return results
+    return run_and_spoil
+
+
+@pytest.mark.parametrize("operator", sorted(CONVERSIONS))
+def test_a_wrong_result_is_refused(operator: str, runs: Runs) -> None:
+    """In the first and in the last element of an output, in every case that passes."""
+    wave, run = next(iter(runs.items()))
+    for node in (node for node in nodes() if node.operator == operator):
+        if next(node.cases()).outputs[0].size > 3000:
+            continue  # one of its smaller twins stands for it
+        for step, conversion in CONVERSIONS[operator]:
+            for place in (0, -1):
+                verdict, wrong = judge_node(node, conversion, {wave: spoiled(run, place)})
+                assert wrong or verdict != onnx_vectors.PASSED, f"{node.name} by {step}, place {place}"
