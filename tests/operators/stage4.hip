@@ -1,4 +1,4 @@
-// The operators of stage 4. Of the activations those that dense_instances.hip compiles: the others
+// The operators of stage 4. Of the activations those that the steps' own tests take: the others
 // differ in nothing but step 1.4's functions.
 #include "stage4_forward/01_dense/dense.h"
 #include "stage4_forward/02_mlp_forward/mlp_forward.h"
@@ -9,13 +9,13 @@ namespace operators {
 namespace {
 
 // y = f(x w^T + bias): inputs x (batch, in), w (out, in) and bias (out); attributes activation
-// (linear or relu) and offset; output y (batch, out).
+// (linear, relu or gelu_tanh) and offset; output y (batch, out).
 void run_dense(const Case& c, Outputs& outputs) {
   const Array &x = c.input("x", 2), &w = c.input("w", 2);
   const std::size_t batch = x.extent(0), in = x.extent(1), out = w.extent(0), at = offset(c);
   c.input("w", {out, in});
   const Array& bias = c.input("bias", {out});
-  visit_activation<dense::Linear, activations::Relu>(c, [&](auto function) {
+  visit_activation<dense::Linear, activations::Relu, activations::GeluTanh>(c, [&](auto function) {
     for (const auto& version : dense::kVersions<decltype(function)>) {
       Guarded<float> d_x(x.values, at), d_w(w.values, at), d_bias(bias.values, at);
       Guarded<float> d_y(batch * out, at), partials(gemv::kMaxPartials, 0);
