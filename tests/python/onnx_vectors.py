@@ -26,16 +26,23 @@ import numpy
 import onnx
 import operators
 from conftest import ROOT
+from approximate import TINY, Approximate, matmul, multiply_add, square_root
 from differential import U, Want, affine, difference, product, sums
 from numpy import ndarray
 from onnx import defs, helper, numpy_helper
 from test_differential_123 import cross_entropy_of, outputs_of, softmax_of
+from test_differential_4567 import attended, columns_of, is_winograd, sees, through_tiles
 
 RECORD = ROOT / "results" / "onnx.json"
 NODES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
 
-# What ONNX's own backend tests allow.
-RELATIVE, ABSOLUTE = 1e-3, 1e-7
+RELATIVE, ABSOLUTE = 1e-3, 1e-7  # what ONNX's own backend tests allow
+
+# Versions that ONNX's tolerance does not fit, by case, each with the reason. Their own bound must hold all the same.
+EXCEPTIONS = {
+    ("convtranspose", "backward_winograd"):
+        "sums of transformed numbers up to 36 give 1e-6 in place of a 0, and of a 0 ONNX allows no more than 1e-7",
+}
 
 PASSED = "passed"
 
@@ -146,9 +153,6 @@ def nodes() -> Iterator[Node]:
 
 
 # ---- What a result may be off ------------------------------------------------------------------
-
-TINY = 2.0 ** -124  # results below the range of normal floats, where U is no relative error
-
 
 def gamma(roundings: float) -> float:
     """What so many roundings in a row make of a factor 1, at most (Higham, Accuracy and Stability of Numerical
@@ -340,7 +344,7 @@ def matrices(case: Case) -> tuple[ndarray, ndarray, Want]:
     return (*(numpy.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b)), want)
 
 
-def matmul(case: Case, run: Run) -> list[Output]:
+def products(case: Case, run: Run) -> list[Output]:
     """One product behind the other, so that every version takes part; and all in one launch by those that can."""
     a, b, want = matrices(case)
     got = stacked([named(run("gemm", {"a": one, "b": other}), "c") for one, other in zip(a, b)])
@@ -457,6 +461,7 @@ def cross_entropy(case: Case, run: Run) -> list[Output]:
 
 # ---- Stage 5: optimizers -------------------------------------------------------------------------------
 
+ONE = Approximate(1.0)
 SETTLED = 10 ** 6  # a step so late that a mean of gradients needs no correction any more
 
 
@@ -473,35 +478,30 @@ def optimizer(case: Case, run: Run) -> list[Output]:
     alpha, beta = case.attributes.get("alpha", 0.9), case.attributes.get("beta", 0.999 if adam else 1.0)
     refuse(not adam and t > 0 and beta != 1, DAMPING)
     norm, epsilon = case.attributes.get("norm_coefficient", 0.0), case.attributes.get("epsilon", 1e-6)
+    correction = math.sqrt(1 - beta ** t) if adam and t else 1.0
     tensors = (len(case.inputs) - 2) // (4 if adam else 3)
     outputs: list[list[Output]] = []
     for number in range(tensors):
-        x, g, m, *v = (case.floats(2 + number + part * tensors) for part in range(4 if adam else 3))
-        gradients = named(run("axpy", {"x": x, "y": g}, alpha=norm), "y")
-        gradient = double(g) + norm * double(x)
-        off = 2 * U * (abs(double(g)) + abs(norm * double(x))) + TINY
-        correction = math.sqrt(1 - beta ** t) if adam and t else 1.0
-        results = run("optimizer", {"w": x, "grad_w": next(iter(gradients.values()))[None], "m": m,
-                                    "v": v[0] if adam else numpy.zeros_like(x)},
+        x, gradient, *states = (case.floats(2 + number + part * tensors) for part in range(4 if adam else 3))
+        m, v = states if adam else (*states, numpy.zeros_like(x))
+        gradients = named(run("axpy", {"x": x, "y": gradient}, alpha=norm), "y")
+        results = run("optimizer", {"w": x, "grad_w": next(iter(gradients.values()))[None], "m": m, "v": v},
                       optimizer="adam" if adam else "momentum", learning_rate=rate, momentum=alpha, beta1=alpha,
                       beta2=beta, epsilon=epsilon / correction, done=t - 1 if t else SETTLED)
-        share = 1 - alpha if adam else 1.0
-        mean = alpha * double(m) + share * gradient
-        mean_off = share * off + 4 * U * (abs(alpha * double(m)) + abs(share * gradient)) + TINY
+        g = Approximate(norm) * Approximate(x) + Approximate(gradient)
         if adam:
-            squares = beta * double(v[0]) + (1 - beta) * gradient ** 2
-            squares_off = 2 * (1 - beta) * abs(gradient) * off + 5 * U * squares + TINY
-            root = numpy.sqrt(squares) + epsilon
-            factor = rate * correction / (1 - alpha ** t if t else 1.0) / root
-            # The root has half of the relative error of what it is taken of, and 6 U; the quotient 5 U, the
-            # factors 3 U.
-            update_off = factor * (mean_off + abs(mean) * (squares_off / (2 * squares) + 16 * U))
+            new_m = multiply_add(Approximate(alpha), Approximate(m), (ONE - Approximate(alpha)) * g)
+            new_v = multiply_add(Approximate(beta), Approximate(v), (ONE - Approximate(beta)) * g * g)
+            divisor = multiply_add(square_root(new_v), Approximate(1 / correction).rounded(),
+                                   Approximate(epsilon / correction).rounded())
+            step = Approximate(rate / (1 - alpha ** t if t else 1.0)).rounded()
+            new_x = multiply_add(-step, new_m / divisor, Approximate(x))
         else:
-            factor, update_off = rate, rate * mean_off
-        want = [Want(double(x) - factor * mean,
-                     update_off + 2 * U * (abs(double(x)) + abs(factor * mean)) + TINY), Want(mean, mean_off)]
-        want += [Want(squares, squares_off)] if adam else []
-        outputs.append([Output(named(results, name), one) for name, one in zip(("w", "m", "v"), want)])
+            new_m = multiply_add(Approximate(alpha), Approximate(m), g)
+            new_v = None
+            new_x = multiply_add(Approximate(-rate), new_m, Approximate(x))
+        outputs.append([Output(named(results, name), new.want)
+                        for name, new in (("w", new_x), ("m", new_m), ("v", new_v)) if new is not None])
     return [output for part in zip(*outputs) for output in part]
 
 
@@ -566,25 +566,23 @@ def images(x: ndarray) -> ndarray:
     return x[:, :, None] if x.ndim == 3 else x
 
 
-def unrolled(x: ndarray, windows: Windows) -> ndarray:
-    """The windows of images (N, C, H, W), one per row: (N, P Q, C R S); 0 outside the image."""
-    number, outside = windows.cells(x.shape[2:])
-    p, q = number.shape[:2]
-    cells = x.reshape(*x.shape[:2], -1)[:, :, numpy.where(outside, 0, number)] * ~outside
-    return cells.transpose(0, 2, 3, 1, 4, 5).reshape(len(x), p * q, -1)
-
-
 def convolution(case: Case, run: Run) -> list[Output]:
     x, w = images(case.floats(0)), images(case.floats(1))
     windows = Windows(case, case.floats(1).shape[2:], case.floats(0).shape[2:])
-    bias = numpy.zeros(len(w)) if case.input(2) is None else case.floats(2)
-    results = run("conv2d", {"x": x, "w": w, "bias": bias}, **windows.attributes())
-    rows = product(unrolled(x, windows), w.reshape(len(w), -1).T)
-    shape = case.outputs[0].shape
-    value, bound = (array.swapaxes(1, 2).reshape(shape) for array in (rows.value, rows.bound))
-    shift = double(bias).reshape(-1, *[1] * (len(shape) - 2))
-    want = value + shift
-    return [Output(shaped(named(results, "y"), shape), Want(want, bound + U * (abs(want) + bound)))]
+    bias = numpy.zeros(len(w), numpy.float32) if case.input(2) is None else case.floats(2)
+    shape, at = case.outputs[0].shape, windows.attributes()
+    results = run("conv2d", {"x": x, "w": w, "bias": bias}, **at)
+    columns = columns_of(x, *windows.size, at)
+    plain = matmul(Approximate(double(w).reshape(len(w), -1)), Approximate(columns))
+    plain = plain.reshape(len(x), len(w), *windows.extents(x.shape[2:]))
+
+    def want(version: str) -> Want:
+        around = [(pad, pad) for pad in windows.padding]
+        y = (through_tiles(plain, numpy.pad(x, [(0, 0), (0, 0), *around]), w)
+             if is_winograd(version, w.shape, at) else plain)
+        return (y + Approximate(bias[:, None, None])).want
+
+    return [Output(named(results, "y"), want).through(lambda y: y.reshape(shape))]
 
 
 def transposed_convolution(case: Case, run: Run) -> list[Output]:
@@ -593,22 +591,30 @@ def transposed_convolution(case: Case, run: Run) -> list[Output]:
     shape = case.outputs[0].shape
     windows = Windows(case, case.floats(1).shape[2:], shape[2:])
     grad_y, w = images(case.floats(0)), images(case.floats(1))
-    image = [1, *shape[2:]][-2:]
-    n, maps = grad_y.shape[:2]
+    (n, maps), channels, image = grad_y.shape[:2], w.shape[1], [1, *shape[2:]][-2:]
     refuse(windows.extents(image) != list(grad_y.shape[2:]), ASYMMETRIC)
-    results = run("conv2d_backward", {"grad_y": grad_y, "w": w, "x": numpy.zeros((n, w.shape[1], *image))},
-                  **windows.attributes())
-    # Each element of grad_y goes, times a filter, where its window lies.
-    spread = product(grad_y.reshape(n, maps, -1).swapaxes(1, 2), w.reshape(maps, -1))
+    at = windows.attributes()
+    results = run("conv2d_backward", {"grad_y": grad_y, "w": w, "x": numpy.zeros((n, channels, *image))}, **at)
+
+    # Each element of grad_y, times a filter, goes where its window lies.
     number, outside = windows.cells(image)
-    value, bound = (numpy.zeros((n, w.shape[1], math.prod(image))) for _ in range(2))
-    meetings = numpy.zeros(math.prod(image))
-    for total, parts in ((value, spread.value), (bound, abs(spread.value) + spread.bound)):
-        parts = parts.reshape(n, *number.shape[:2], w.shape[1], *windows.size).transpose(0, 3, 1, 2, 4, 5)
+    products = numpy.einsum("nkpq,kcrs->ncpqrs", double(grad_y), double(w))
+    absolute = numpy.einsum("nkpq,kcrs->ncpqrs", abs(double(grad_y)), abs(double(w)))
+    value, size = numpy.zeros((2, n, channels, math.prod(image)))
+    terms = numpy.zeros(math.prod(image))
+    for total, parts in ((value, products), (size, absolute)):
         numpy.add.at(total, (slice(None), slice(None), number[~outside]), parts[:, :, ~outside])
-    numpy.add.at(meetings, number[~outside], maps)
-    want = Want(value.reshape(shape), (gamma(meetings) * bound + TINY).reshape(shape))
-    return [Output(shaped(named(results, "grad_x"), shape), want)]
+    numpy.add.at(terms, number[~outside], maps)
+    plain = Approximate(value, gamma(terms) * size + TINY).reshape(n, channels, *image)
+
+    def want(version: str) -> Want:
+        if not is_winograd(version, w.shape, at):
+            return plain.want
+        around = [(2 - pad, 2 - pad) for pad in windows.padding]
+        turned = w.swapaxes(0, 1)[:, :, ::-1, ::-1]
+        return through_tiles(plain, numpy.pad(grad_y, [(0, 0), (0, 0), *around]), turned).want
+
+    return [Output(named(results, "grad_x"), want).through(lambda y: y.reshape(shape))]
 
 
 def maximum_pool(case: Case, run: Run) -> list[Output]:
@@ -765,25 +771,11 @@ def attention(case: Case, run: Run) -> list[Output]:
     scale = attributes.get("scale", 1 / math.sqrt(q.shape[3]))
     results = run("attention", {"q": q, "k": k, "v": v}, causal=causal, scale=scale)
 
-    scores = product(q, k.swapaxes(-1, -2))
-    x = numpy.where(numpy.tril(numpy.ones(scores.value.shape[-2:])) if causal else True, scale * scores.value, -numpy.inf)
-    below = x.max(axis=-1, keepdims=True) - x
-    p, keys = numpy.exp(-below), k.shape[2]
-    sums = p.sum(axis=-1, keepdims=True)
-    # As attention.h has it, with an exponential for each key where a version multiplies them.
-    finite = numpy.where(numpy.isfinite(x), x, 0)
-    argument = abs(scale) * scores.bound + 2 * U * abs(finite) + U * (3 * (finite.max(axis=-1, keepdims=True) - finite)
-                                                                     + 5 * (keys + 2))
-    error = numpy.expm1(argument)
-    of_sum = (p * error).sum(axis=-1, keepdims=True) / sums + gamma(keys)
-    want = p @ double(v) / sums
-    bound = ((p * (error + of_sum) / (1 - of_sum) + gamma(keys + 4) * p) @ abs(double(v))) / sums + TINY
+    want = attended(Approximate(q), Approximate(k), Approximate(v), Approximate(scale).rounded(),
+                    sees(queries, k.shape[2], causal))["out"].want
     shape = case.outputs[0].shape
-
-    def back(y: ndarray) -> ndarray:
-        return y if len(shape) == 4 else y.swapaxes(1, 2).reshape(shape)
-
-    return [Output({version: back(y) for version, y in named(results, "out").items()}, Want(back(want), back(bound)))]
+    return [Output(named(results, "out"), want).through(
+        lambda y: y if len(shape) == 4 else y.swapaxes(1, 2).reshape(shape))]
 
 
 # ---- The operators of ONNX that the course has ---------------------------------------------------------
@@ -806,7 +798,7 @@ CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
     "Transpose": [("2.1 transpose", transpose)],
     "DepthToSpace": [("2.1 transpose", depth_and_space)],
     "SpaceToDepth": [("2.1 transpose", depth_and_space)],
-    "MatMul": [("2.2 gemv", matmul_by_columns), ("2.3 gemm", matmul)],
+    "MatMul": [("2.2 gemv", matmul_by_columns), ("2.3 gemm", products)],
     "Gemm": [("2.3 gemm", gemm), ("4.1 dense", layer)],
     "Cast": [("2.4 gemm_mixed", cast)],
     "Softmax": [("3.2 softmax", softmax)],
@@ -831,8 +823,8 @@ CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
 # ---- Verdicts ------------------------------------------------------------------------------------------
 
 
-def wrong_with(output: Output, expected: ndarray) -> Iterator[str]:
-    """One line for each thing that is wrong with an output; `expected` is ONNX's."""
+def wrong_with(name: str, output: Output, expected: ndarray) -> Iterator[str]:
+    """One line for each thing that is wrong with an output of the case; `expected` is ONNX's."""
     expected = double(expected)
     given = Want(expected, ABSOLUTE + RELATIVE * abs(expected))
     for version, got in sorted(output.got.items()):
@@ -841,10 +833,14 @@ def wrong_with(output: Output, expected: ndarray) -> Iterator[str]:
         if reference:
             yield f"the result in double precision {reference} by ONNX"
             return
-        for whose, one in (("by the operation", want), ("by ONNX", given)):
-            found = difference(got, one)
-            if found:
-                yield f"{version} {found} {whose}"
+        found = difference(got, want)
+        if found:
+            yield f"{version} {found} by the operation"
+        found, exception = difference(got, given), EXCEPTIONS.get((name, version))
+        if found and not exception:
+            yield f"{version} {found} by ONNX"
+        elif exception and not found:
+            yield f"{version} is within ONNX's tolerance: its exception can go"
 
 
 def judge(case: Case, conversion: Conversion, run: Run) -> tuple[str, list[str]]:
@@ -859,7 +855,7 @@ def judge(case: Case, conversion: Conversion, run: Run) -> tuple[str, list[str]]
     if len(outputs) != len(expected):
         return PASSED, [f"{len(outputs)} outputs, and ONNX has {len(expected)}"]
     return PASSED, [f"output {i}: {wrong}" for i, (output, array) in enumerate(zip(outputs, expected))
-                    for wrong in wrong_with(output, array)]
+                    for wrong in wrong_with(case.name, output, array)]
 
 
 Runs = dict[int | None, Run]  # by the size of a wave
