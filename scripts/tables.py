@@ -200,7 +200,7 @@ def validate_onnx(record: object) -> None:
 
 
 def counted(cases: dict[str, list[str]]) -> str:
-    return ", ".join(f"{name} ({len(cases[name])})" for name in sorted(cases, key=lambda name: name.lower()))
+    return ", ".join(f"{visible(name)} ({len(cases[name])})" for name in sorted(cases, key=str.lower))
 
 
 def onnx_block(folder: Path) -> str:
@@ -214,9 +214,12 @@ def onnx_block(folder: Path) -> str:
                   for step, verdicts in steps.items())
     passed = {name for _, _, verdicts in rows for name in verdicts.get("passed", [])}
     judged = {name for _, _, verdicts in rows for names in verdicts.values() for name in names}
-    others = sum(map(len, record["missing"].values()))
-    lines = [f"**{len(passed)} of the {len(judged)} vectors of operators that the course has pass**, of ONNX "
-             f"{visible(record['onnx'])}.", "",
+    missing: dict[str, list[str]] = {}
+    for operator, names in record["missing"].items():
+        missing.setdefault(operator.rsplit(" ", 1)[0], []).extend(names)
+    others = sum(map(len, missing.values()))
+    lines = [f"**ONNX {visible(record['onnx'])} brings {len(judged) + others + len(record['graphs'])} vectors of nodes. "
+             f"{len(judged)} are of operators that the course has, and {len(passed)} of these pass.**", "",
              markdown_row(["step", "ONNX's operator and version", "vectors", "pass", "not supported"]),
              "|:--|:--|--:|--:|:--|"]
     for step, operator, verdicts in rows:
@@ -226,10 +229,10 @@ def onnx_block(folder: Path) -> str:
             f"[{step}](../{found[0].relative_to(folder.parent)}/)" if found else step, operator,
             str(sum(map(len, verdicts.values()))), str(len(verdicts.get("passed", []))),
             counted({reason: names for reason, names in verdicts.items() if reason != "passed"})]))
-    lines += ["", f"Another {others} vectors are of {len(record['missing'])} operators that the course does not have: "
-              f"{counted(record['missing'])}.", "",
-              f"The remaining {len(record['graphs'])} are graphs of several operators: ONNX's functions, written out "
-              "in simpler ones."]
+    lines += ["", f"Another {others} vectors are of {len(missing)} operators that the course does not have: "
+              f"{counted(missing)}.", "",
+              f"The remaining {len(record['graphs'])} are graphs of several operators: nearly all are ONNX's functions, "
+              "written out in simpler operators, with the inputs and outputs of a vector above."]
     return "\n".join(lines) + "\n"
 
 

@@ -38,6 +38,9 @@ NODES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-7  # what ONNX's own backend tests allow
 
+# Attributes with which ONNX computed a case's outputs, and which its node lacks.
+FORGOTTEN = {"adam_multiple": {"epsilon": 1e-2}}
+
 # Versions that ONNX's tolerance does not fit, by case, each with the reason. Their own bound must hold all the same.
 EXCEPTIONS = {
     ("convtranspose", "backward_winograd"):
@@ -109,7 +112,8 @@ class Case:
 
 
 class Node:
-    """The model in a folder of ONNX's."""
+    """The model in a folder of ONNX's. `node`, `operator` and `version`, in which ONNX last changed the operator, are
+    None where it has several nodes."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -129,6 +133,9 @@ class Node:
         attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
         attributes = {name: value.decode() if isinstance(value, bytes) else value
                       for name, value in attributes.items()}
+        forgotten = FORGOTTEN.get(self.name, {})
+        assert not forgotten.keys() & attributes.keys(), f"FORGOTTEN: {self.name} has what it lacked"
+        attributes |= forgotten
         for data in sorted(self.folder.glob("test_data_set_*")):
             inputs, outputs = (
                 self._arrays(data, kind, names, given) for kind, names, given in (
@@ -801,6 +808,7 @@ CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
     "MatMul": [("2.2 gemv", matmul_by_columns), ("2.3 gemm", products)],
     "Gemm": [("2.3 gemm", gemm), ("4.1 dense", layer)],
     "Cast": [("2.4 gemm_mixed", cast)],
+    "CastLike": [("2.4 gemm_mixed", cast)],
     "Softmax": [("3.2 softmax", softmax)],
     "LogSoftmax": [("3.3 losses", log_softmax)],
     "SoftmaxCrossEntropyLoss": [("3.3 losses", cross_entropy)],
