@@ -122,9 +122,9 @@ def exact_product(a: Approximate, b: Approximate) -> Approximate:
     return Approximate(numpy.where(unknown, 0.0, value), numpy.where(unknown, numpy.inf, error))
 
 
-def settles(less: Array) -> Array:
-    """A sum that is beyond float32 is an infinity in every order if its terms of the other sign are not."""
-    return less <= LARGEST / 4
+def overflows(value: Array, error: Array, less: Array) -> Array:
+    """Is a sum beyond float32 in every order? Its terms of one sign, which add up to `less`, must not be."""
+    return (numpy.abs(value) - error > LARGEST * (1 + U)) & (less + error <= LARGEST / 4)
 
 
 def product(a: Approximate, b: Approximate) -> Approximate:
@@ -150,7 +150,7 @@ def _sum(terms: Approximate, axis: int, keepdims: bool, least: float = 0.0) -> A
     error = error + n * U * absolute * (1 + 2.0 ** -20) + n * least
     up, down = has(numpy.isposinf(terms.value)), has(numpy.isneginf(terms.value))
     nan = has(numpy.isnan(terms.value)) | (up & down)
-    unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & ~(settles(less) & ~up & ~down))
+    unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & (~overflows(value, error, less) | up | down))
     value = numpy.where(nan, numpy.nan, numpy.where(up, numpy.inf, numpy.where(down, -numpy.inf, value)))
     return Approximate.settled(value, error, unknown & ~nan)
 
@@ -170,7 +170,7 @@ def matmul(a: Approximate, b: Approximate, left_out: Array | None = None) -> App
                 numpy.maximum(sign * of.value, 0) for of in (a, b) for sign in (1, -1))
             less = numpy.minimum(positive_a @ positive_b + negative_a @ negative_b,
                                  positive_a @ negative_b + negative_a @ positive_b)
-            beyond &= ~settles(less + error)
+            beyond &= ~overflows(value, error, less)
         return Approximate.settled(value, error, beyond)
     products = exact_product(a[..., :, :, None], b[..., None, :, :])
     if left_out is not None:

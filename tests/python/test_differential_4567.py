@@ -305,6 +305,7 @@ def through_tiles(y: Approximate, x: Array, w: Array) -> Approximate:
     sums = numpy.einsum("ncijuv,kcuv->nkijuv", numbers, filters)
     size = A_WINOGRAD @ sums @ A_WINOGRAD.T  # (N, K, down, across, 4, 4)
     most = (B_WINOGRAD @ d).max((1, 4, 5), initial=0)[:, None] + numbers.max((1, 4, 5), initial=0)[:, None]
+    odd = odd | ~(49 * g.max((1, 2, 3), initial=0) <= LARGEST / 2)[None, :, None, None]  # before they are divided
     odd = odd | ~((A_WINOGRAD @ sums).max((4, 5), initial=0) + size.max((4, 5), initial=0) + most <= LARGEST / 2)
     depth = 20 + C
     # Below the normal range each of 36 products of C channels loses ETA times what its factors are multiplied by.
@@ -493,7 +494,7 @@ def maxpool_backward(rng: Generator) -> Drawn:
 def drawn_tokens(rng: Generator) -> tuple[Array, int, int, int]:
     """Tokens (B, T), in some cases with some that are none, and V, C and T_max."""
     T, B, C = shape(rng, 3, 9000, 0)
-    V = extent(rng, int(rng.choice([3, 70, 600, 5000])))
+    V = extent(rng, min(int(rng.choice([3, 70, 600, 5000])), max(30000 // max(C, 1), 1)))
     tokens = rng.integers(0, V if rng.random() < 0.7 else min(V, 2), (B, T))
     if tokens.size and rng.random() < 0.2:
         places = rng.integers(0, tokens.size, 3)
