@@ -14,7 +14,7 @@ void run_dense(const Case& c, Outputs& outputs) {
   const Array &x = c.input("x", 2), &w = c.input("w", 2);
   const std::size_t batch = x.extent(0), in = x.extent(1), out = w.extent(0), at = offset(c);
   c.input("w", {out, in});
-  const Array& bias = c.input("bias", {out});
+  const Array& bias = c.input("bias", std::vector<std::size_t>{out});
   visit_activation<dense::Linear, activations::Relu, activations::GeluTanh>(c, [&](auto function) {
     for (const auto& version : dense::kVersions<decltype(function)>) {
       Guarded<float> d_x(x.values, at), d_w(w.values, at), d_bias(bias.values, at);
@@ -34,7 +34,8 @@ void run_mlp_forward(const Case& c, Outputs& outputs) {
   const std::size_t batch = x.extent(0), in = x.extent(1), hidden = w1.extent(0);
   const std::size_t out = w2.extent(0), at = offset(c);
   c.input("w1", {hidden, in}), c.input("w2", {out, hidden});
-  const Array &bias1 = c.input("bias1", {hidden}), &bias2 = c.input("bias2", {out});
+  const Array &bias1 = c.input("bias1", std::vector<std::size_t>{hidden}),
+              &bias2 = c.input("bias2", std::vector<std::size_t>{out});
   for (const auto& version : mlp_forward::kVersions<activations::Relu>) {
     Guarded<float> d_x(x.values, at), d_w1(w1.values, at), d_bias1(bias1.values, at);
     Guarded<float> d_w2(w2.values, at), d_bias2(bias2.values, at);

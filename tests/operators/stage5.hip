@@ -85,7 +85,7 @@ void run_softmax_backward(const Case& c, Outputs& outputs) {
 void run_cross_entropy_backward(const Case& c, Outputs& outputs) {
   const Array &logits = c.input("logits", 2), &p = c.input("p", logits.shape);
   const std::size_t rows = logits.extent(0), classes = logits.extent(1);
-  const Array& labels = c.input("labels", {rows});
+  const Array& labels = c.input("labels", std::vector<std::size_t>{rows});
   require(classes > 0, "cross-entropy needs at least one class");
   for (const float label : labels.values)
     require(label >= 0 && label < static_cast<float>(classes) && label == std::floor(label),
@@ -109,7 +109,8 @@ void run_optimizer(const Case& c, Outputs& outputs) {
   const Array &w = c.input("w", 1), &grad_w = c.input("grad_w", 2);
   const std::size_t n = w.extent(0), steps = grad_w.extent(0), at = offset(c);
   c.input("grad_w", {steps, n});
-  const Array &m = c.input("m", {n}), &v = c.input("v", {n});
+  const Array &m = c.input("m", std::vector<std::size_t>{n}),
+              &v = c.input("v", std::vector<std::size_t>{n});
 
   optimizers::Kind kind{};
   bool found = false;

@@ -45,7 +45,7 @@ void run_conv2d(const Case& c, Outputs& outputs) {
   const conv2d::Extent out = output_of_or_refused(p);
   const std::size_t at = offset(c);
   const std::vector<float> bias =
-      c.has("bias") ? c.input("bias", {p.K}).values : std::vector<float>();
+      c.has("bias") ? c.input("bias", std::vector<std::size_t>{p.K}).values : std::vector<float>();
   conv2d::Workspace workspace = conv2d::Workspace::for_all_versions(p);
   visit_activation<dense::Linear, activations::Relu>(c, [&](auto function) {
     for (const auto& version : conv2d::kVersions<decltype(function)>) {
@@ -80,7 +80,7 @@ void run_conv2d_backward(const Case& c, Outputs& outputs) {
                               gradient.size() * sizeof(float), hipMemcpyHostToDevice));
       };
       begin_with(grad_w, c.input("grad_w", w.shape));
-      begin_with(grad_bias, c.input("grad_bias", {p.K}));
+      begin_with(grad_bias, c.input("grad_bias", std::vector<std::size_t>{p.K}));
     }
     version.launch.run({grad_w.data(), grad_bias.data(), grad_x.data()}, d_grad_y.data(),
                        d_x.data(), d_w.data(), p, static_cast<float>(beta), workspace, nullptr);

@@ -76,7 +76,7 @@ float epsilon_of(const Case& c) {
 // (cols); attributes eps (default 1e-5) and offset; outputs y, mean (rows), rstd (rows) and, with
 // residual, sum.
 void run_layernorm(const Case& c, Outputs& outputs) {
-  const Array &x = c.input("x", 2), &gain = c.input("gain", {x.extent(1)});
+  const Array &x = c.input("x", 2), &gain = c.input("gain", std::vector<std::size_t>{x.extent(1)});
   const Array& bias = c.input("bias", gain.shape);
   const std::size_t rows = x.extent(0), cols = x.extent(1), n = rows * cols, at = offset(c);
   require(cols > 0, "layernorm needs at least one column");
@@ -115,8 +115,9 @@ void run_layernorm_backward(const Case& c, Outputs& outputs) {
   const Array &x = c.input("x", 2), &grad_y = c.input("grad_y", x.shape);
   const std::size_t rows = x.extent(0), cols = x.extent(1), at = offset(c);
   require(cols > 0, "layernorm needs at least one column");
-  const Array &gain = c.input("gain", {cols}), &mean = c.input("mean", {rows});
-  const Array& rstd = c.input("rstd", {rows});
+  const Array &gain = c.input("gain", std::vector<std::size_t>{cols}),
+              &mean = c.input("mean", std::vector<std::size_t>{rows});
+  const Array& rstd = c.input("rstd", std::vector<std::size_t>{rows});
   const bool beside = c.has("grad_residual");
   const std::vector<float> residual =
       beside ? c.input("grad_residual", x.shape).values : std::vector<float>();

@@ -80,7 +80,9 @@ class Approximate:
         return self + -other
 
     def __mul__(self, other: Approximate) -> Approximate:
-        return exact_product(self, other).rounded()
+        """A compiler may fuse it with a sum that follows: what is beyond float32 need not become an infinity."""
+        found = product(self, other)
+        return unknown_where(numpy.isinf(found.value) & numpy.isfinite(self.value) & numpy.isfinite(other.value), found)
 
     def __truediv__(self, other: Approximate) -> Approximate:
         a, b = self, other
@@ -89,12 +91,13 @@ class Approximate:
         # Through 0, or by a 0 whose sign no rule says, a quotient may be anything but what a NaN makes NaN.
         unknown = _unknown(a, b) | (numpy.isfinite(size) & (least <= 0) & ~numpy.isnan(a.value))
         divisible = numpy.isfinite(value) & numpy.isfinite(size) & (least > 0)
+        value = numpy.where(unknown, 0.0, value)
         error = numpy.where(divisible, (a.error + numpy.abs(value) * b.error) / numpy.where(divisible, least, 1), 0)
         return Approximate.settled(value, error, unknown).rounded(QUOTIENT)
 
     def sum(self, axis: int = -1, keepdims: bool = False) -> Approximate:
         """In any order."""
-        return _sum(self, axis, keepdims, U)
+        return _sum(self, axis, keepdims)
 
 
 def _unknown(a: Approximate, b: Approximate) -> Array:
@@ -119,8 +122,18 @@ def exact_product(a: Approximate, b: Approximate) -> Approximate:
     return Approximate(numpy.where(unknown, 0.0, value), numpy.where(unknown, numpy.inf, error))
 
 
-def _sum(terms: Approximate, axis: int, keepdims: bool, each: float, least: float = 0.0) -> Approximate:
-    """Of terms of which each addition rounds by `each`, and each term loses `least` below the normal range."""
+def overflows(value: Array, error: Array, less: Array) -> Array:
+    """Is a sum beyond float32 in every order? Its terms of one sign, which add up to `less`, must not be."""
+    return (numpy.abs(value) - error > LARGEST * (1 + U)) & (less + error <= LARGEST / 4)
+
+
+def product(a: Approximate, b: Approximate) -> Approximate:
+    """That is stored as it is."""
+    return exact_product(a, b).rounded()
+
+
+def _sum(terms: Approximate, axis: int, keepdims: bool, least: float = 0.0) -> Approximate:
+    """Each term loses `least` below the normal range before it is added."""
     n = terms.value.shape[axis]
     finite = numpy.isfinite(terms.value) & ~terms.is_unknown
 
@@ -132,13 +145,12 @@ def _sum(terms: Approximate, axis: int, keepdims: bool, each: float, least: floa
 
     value = total(numpy.where(finite, terms.value, 0))
     error = total(numpy.where(finite, terms.error, 0))
-    absolute = total(numpy.where(finite, numpy.abs(terms.value), 0)) + error
-    error = error + n * each * absolute * (1 + 2.0 ** -20) + n * least
+    above, under = (total(numpy.where(finite, numpy.maximum(sign * terms.value, 0), 0)) for sign in (1, -1))
+    absolute, less = above + under + error, numpy.minimum(above, under) + error
+    error = error + n * U * absolute * (1 + 2.0 ** -20) + n * least
     up, down = has(numpy.isposinf(terms.value)), has(numpy.isneginf(terms.value))
     nan = has(numpy.isnan(terms.value)) | (up & down)
-    # Partial sums of one sign only grow: beyond float32 is beyond. Else one may overflow where the sum does not.
-    one_sign = numpy.abs(value) >= absolute * (1 - 2.0 ** -40) - error
-    unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & ~(one_sign & ~up & ~down))
+    unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & (~overflows(value, error, less) | up | down))
     value = numpy.where(nan, numpy.nan, numpy.where(up, numpy.inf, numpy.where(down, -numpy.inf, value)))
     return Approximate.settled(value, error, unknown & ~nan)
 
@@ -152,12 +164,18 @@ def matmul(a: Approximate, b: Approximate, left_out: Array | None = None) -> App
         error = a.error @ (size_b + b.error) + size_a @ b.error
         absolute = size_a @ size_b + error
         error = error + n * U * absolute * (1 + 2.0 ** -20) + n * ETA
-        one_sign = numpy.abs(value) >= absolute * (1 - 2.0 ** -40) - error
-        return Approximate.settled(value, error, ~(absolute + error <= LARGEST) & ~one_sign)
+        beyond = ~(absolute + error <= LARGEST)
+        if beyond.any():
+            positive_a, negative_a, positive_b, negative_b = (
+                numpy.maximum(sign * of.value, 0) for of in (a, b) for sign in (1, -1))
+            less = numpy.minimum(positive_a @ positive_b + negative_a @ negative_b,
+                                 positive_a @ negative_b + negative_a @ positive_b)
+            beyond &= ~overflows(value, error, less)
+        return Approximate.settled(value, error, beyond)
     products = exact_product(a[..., :, :, None], b[..., None, :, :])
     if left_out is not None:
         products = Approximate(numpy.where(left_out, 0.0, products.value), numpy.where(left_out, 0.0, products.error))
-    return _sum(products, -2, False, U, ETA)
+    return _sum(products, -2, False, ETA)
 
 
 def multiply_add(a: Approximate, b: Approximate, c: Approximate) -> Approximate:
@@ -178,13 +196,6 @@ def square_root(a: Approximate) -> Approximate:
     error = numpy.minimum(a.error / numpy.where(value > 0, value, 1), numpy.sqrt(a.error))
     error = numpy.where(value > 0, error, numpy.sqrt(a.error))
     return Approximate.settled(value, numpy.where(numpy.isfinite(value), error, 0), a.is_unknown).rounded(ROOT)
-
-
-def exponential(a: Approximate) -> Approximate:
-    """expf: 4 roundings (2 ulp)."""
-    value = numpy.exp(a.value)
-    error = numpy.where(numpy.isfinite(a.value), value * numpy.expm1(numpy.minimum(a.error, 700)), 0)
-    return Approximate.settled(value, error, a.is_unknown).rounded(4, TINY)
 
 
 def relu(a: Approximate) -> Approximate:
