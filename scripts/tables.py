@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of the READMEs and of docs/ from the committed results, so that no figure is typed by hand.
+"""Writes the tables of the READMEs and of docs/ from the committed results: no figure is typed by hand.
 
     <!-- table: dot -->      the versions of dot, from results/<device>/dot.json
     <!-- table: summary -->  what `scripts/course run` prints last, from all results of each device
@@ -204,8 +204,8 @@ def counted(cases: dict[str, list[str]]) -> str:
 
 
 def onnx_block(folder: Path) -> str:
-    """What tests/python/onnx_vectors.py --write has written: a row for each of ONNX's operators that a step has, and
-    a sentence on the others."""
+    """What tests/python/onnx_vectors.py --write has written: a row for each of ONNX's operators that a step
+    has, and a sentence on the others."""
     path = folder / "onnx.json"
     if not path.is_file():
         raise ValueError("no results/onnx.json: `tests/python/onnx_vectors.py --write` makes it")
@@ -218,8 +218,9 @@ def onnx_block(folder: Path) -> str:
     for operator, names in record["missing"].items():
         missing.setdefault(operator.rsplit(" ", 1)[0], []).extend(names)
     others = sum(map(len, missing.values()))
-    lines = [f"**ONNX {visible(record['onnx'])} brings {len(judged) + others + len(record['graphs'])} vectors of nodes. "
-             f"{len(judged)} are of operators that the course has, and {len(passed)} of these pass.**", "",
+    total = len(judged) + others + len(record["graphs"])
+    lines = [f"**ONNX {visible(record['onnx'])} brings {total} vectors of nodes. {len(judged)} are of operators "
+             f"that the course has, and {len(passed)} of these pass.**", "",
              markdown_row(["step", "ONNX's operator and version", "vectors", "pass", "not supported"]),
              "|:--|:--|--:|--:|:--|"]
     for step, operator, verdicts in rows:
@@ -231,8 +232,8 @@ def onnx_block(folder: Path) -> str:
             counted({reason: names for reason, names in verdicts.items() if reason != "passed"})]))
     lines += ["", f"Another {others} vectors are of {len(missing)} operators that the course does not have: "
               f"{counted(missing)}.", "",
-              f"The remaining {len(record['graphs'])} are graphs of several operators: nearly all are ONNX's functions, "
-              "written out in simpler operators, with the inputs and outputs of a vector above."]
+              f"The remaining {len(record['graphs'])} are graphs of several operators: ONNX's functions, "
+              "written out in simpler operators."]
     return "\n".join(lines) + "\n"
 
 

@@ -120,6 +120,48 @@ def test_peers_stand_above_the_rows_that_they_are_held_against(repository: Path,
     assert run(repository, "--check") == 0
 
 
+# ---- ONNX's vectors ----------------------------------------------------------------------------
+
+
+ONNX = {"onnx": "9.8.7",
+        "verdicts": {"Add 14": {"1.1 vector_add": {"passed": ["add", "add_bcast"],
+                                                   "element type": ["add_int8"]}}},
+        "missing": {"Abs 13": ["abs"], "If 11": ["if_opt"], "If 13": ["if_seq"]}, "graphs": ["celu_expanded"]}
+
+
+def save_onnx(repository: Path, record: object) -> Path:
+    (repository / "results" / "onnx.json").write_text(json.dumps(record))
+    (repository / "docs").mkdir(exist_ok=True)
+    page = repository / "docs" / "operators.md"
+    page.write_text("# Operators\n\n<!-- table: onnx -->\n<!-- end table -->\n")
+    return page
+
+
+def test_what_passes_of_onnx_is_counted(repository: Path):
+    page = save_onnx(repository, ONNX)
+    assert run(repository) == 0 and run(repository, "--check") == 0
+    text = page.read_text()
+    assert "**ONNX 9.8.7 brings 7 vectors of nodes. 3 are of operators that the course has, and 2 of" in text
+    assert "| [1.1 vector_add](../stage1_vector/01_vector_add/) | Add 14 | 3 | 2 | element type (1) |" in text
+    assert "Another 3 vectors are of 2 operators that the course does not have: Abs (1), If (2)." in text
+    page.write_text(text.replace("| 3 | 2 |", "| 3 | 3 |"))
+    assert run(repository, "--check") == 1
+
+
+@pytest.mark.parametrize("change, wrong", [
+    ({"graphs": [1]}, "'graphs' cannot be"),
+    ({"missing": {"Abs 13": "abs"}}, "missing: 'Abs 13' cannot be"),
+    ({"verdicts": {"Add 14": []}}, "verdicts: 'Add 14' cannot be"),
+    ({"verdicts": {"Add 14": {"1.1 vector_add": {"passed": 2}}}}, "'passed' cannot be"),
+    ({"verdicts": {"Add 14": {"vector_add": {"passed": []}}}}, "is no step, such as '1.1 vector_add'"),
+])
+def test_a_record_of_onnx_that_is_none_is_one_line(repository: Path, capsys, change: dict, wrong: str):
+    save_onnx(repository, ONNX | change)
+    assert run(repository) == 1
+    errors = capsys.readouterr().err
+    assert wrong in errors and errors.count("\n") == 1, errors
+
+
 # ---- Reports -----------------------------------------------------------------------------------
 
 
