@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterator
 from importlib import util
 
-import numpy
-import operators
 import pytest
 
 
@@ -24,12 +22,17 @@ def absent(why: str) -> None:
     pytest.skip(why, allow_module_level=True)
 
 
-if util.find_spec("onnx") is None:
-    absent("the package onnx is not installed: pip install -r scripts/requirements.txt")
+for package in ("numpy", "safetensors", "onnx"):
+    if util.find_spec(package) is None:
+        absent(f"{package} is not installed: pip install -r scripts/requirements.txt")
+
+import numpy  # noqa: E402  the imports need what was just looked for
+import operators  # noqa: E402
+
 if operators.built() is None:
     absent("the target `operators` is not built: run scripts/course test first")
 
-from onnx_cases import nodes  # noqa: E402  they need what was just looked for
+from onnx_cases import nodes  # noqa: E402
 from onnx_operators import CONVERSIONS, Reason, Results, Run  # noqa: E402
 from onnx_vectors import PASSED, RECORD, Runs, all_waves, judge_all, judge_node  # noqa: E402
 
