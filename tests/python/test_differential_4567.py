@@ -722,6 +722,8 @@ def attention(rng: Generator) -> Drawn:
     Tq, Tk = shape(rng, 2, max(min(200000 // (B * H * D), 1500), 1), 0)
     causal, scale = bool(rng.integers(2)), float(numpy.float32(rng.choice([1 / math.sqrt(D), 0.1, 3])))
     of_kind = kinds(rng, 4)
+    if rng.random() < 0.5:  # scores that are not all one key's, and nothing that is not finite
+        of_kind = [str(kind) for kind in rng.choice(["normal", "ties", "zeros", "small"], 4)]
     q, grad_out = values(rng, (B, H, Tq, D), of_kind[0]), values(rng, (B, H, Tq, D), of_kind[1])
     k, v = values(rng, (B, H, Tk, D), of_kind[2]), values(rng, (B, H, Tk, D), of_kind[3])
     visible, factor = sees(Tq, Tk, causal), Approximate(scale)
