@@ -74,11 +74,12 @@ std::size_t offset(const Case& c);
 // The product of a shape's extents.
 std::size_t count(const std::vector<std::size_t>& shape);
 
-// Waits for the version's work. Throws std::runtime_error, which names it, where it wrote outside
-// one of the arrays.
+// Waits for the version's work. Throws std::runtime_error, which names it, where it failed or wrote
+// outside one of the arrays.
 template <class... Arrays>
 void finish(const std::string& version, const Arrays&... arrays) {
-  HIP_CHECK(hipDeviceSynchronize());
+  const hipError_t error = hipDeviceSynchronize();
+  if (error != hipSuccess) throw std::runtime_error(version + ": " + hipGetErrorString(error));
   if (!(arrays.intact() && ...))
     throw std::runtime_error(version + " wrote outside one of its arrays");
 }

@@ -55,10 +55,10 @@ def extent(rng: numpy.random.Generator, most: int, least: int = 1) -> int:
 
 
 def shape(rng: numpy.random.Generator, axes: int, elements: int, least: int = 1) -> tuple[int, ...]:
-    """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 50 of them is 0."""
+    """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 25 of them is 0."""
     extents: list[int] = []
     for left in range(axes, 0, -1):
-        if least == 0 and rng.random() < 0.02:
+        if least == 0 and rng.random() < 0.04:
             extents.append(0)
             continue
         room = max(elements // max(int(numpy.prod(extents)), 1), 1)
@@ -343,4 +343,7 @@ def affine(s: Sums, alpha: float, beta: float, before: numpy.ndarray | None) -> 
         unknown = size + size_after > LARGEST * (1 - 4 * U)  # float32 may overflow on the way
     else:
         unknown = (numpy.abs(s.value) <= error) & (error > 0)  # infinity times a sum that may be 0
-    return Want(alpha * s.value + after, numpy.where(unknown | numpy.isposinf(s.bound), numpy.inf, bound))
+    unknown = unknown | numpy.isposinf(s.bound)
+    sure = numpy.isnan(s.value) | numpy.isnan(after)  # what is unknown need not be NaN
+    value = numpy.where(unknown & ~sure, 0, alpha * s.value + after)
+    return Want(value, numpy.where(unknown, numpy.inf, bound))

@@ -87,7 +87,8 @@ class Operators:
         if answer.startswith("refused: "):
             raise Refused(answer.removeprefix("refused: "))
         if answer != "ok":
-            raise RuntimeError(f"{name}: {answer}")
+            said = self._end_and_read()  # after some errors a device takes no more work
+            raise RuntimeError(f"{name}: {answer}{': ' if said else ''}{said}")
         outputs: dict[str, dict[str, numpy.ndarray]] = {}
         for key, value in load_file(self._folder / "out.safetensors").items():
             version, _, output = key.rpartition("/")
@@ -112,10 +113,14 @@ class Operators:
             ready, line = True, ""
         if line:
             return line.rstrip("\n")
-        code = self._end()
-        said = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()[-500:]
-        what = f"it ended with {code}" if ready else f"no answer within {SECONDS} s"
-        return f"failed: {what}{': ' if said else ''}{said}"
+        if not ready:
+            return f"failed: no answer within {SECONDS} s"
+        return f"failed: it ended with {self._end()}"
+
+    def _end_and_read(self) -> str:
+        """Ends the program. The end of what it wrote to stderr."""
+        self._end()
+        return (self._folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()[-500:]
 
     def _end(self) -> int:
         """Ends the program. Its exit code, negative where a signal ended it."""

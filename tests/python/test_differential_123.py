@@ -38,7 +38,7 @@ def factor(rng: Rng) -> float:
     """An alpha or beta: float32, so that it arrives as it is."""
     usual = [1.0, 0.0, -1.0, 2.0, 0.5, float(rng.standard_normal()), 1e4, 1e30, 1e-30]
     odd = [math.nan, math.inf, -math.inf, -0.0, 2.0 ** -149]
-    return float(numpy.float32(rng.choice(odd if rng.random() < 0.1 else usual)))
+    return float(numpy.float32(rng.choice(odd if rng.random() < 0.15 else usual)))
 
 
 def rounded(exact: Array) -> Want:
