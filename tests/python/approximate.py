@@ -44,10 +44,12 @@ class Approximate:
         return Approximate(numpy.where(unknown, 0.0, value), numpy.where(unknown, numpy.inf, error))
 
     def rounded(self, times: float = 1, least: float = ETA) -> Approximate:
-        """After so many roundings of a result, and what it may lose below the normal range."""
+        """After so many roundings of a result, and what it may lose below the normal range. One rounding changes
+        nothing of a number that float32 has."""
         size = numpy.where(numpy.isfinite(self.value), numpy.abs(self.value), 0)
-        return Approximate.settled(self.value, self.error + times * U * (size + self.error) + least,
-                                   self.is_unknown)
+        exact = (times == 1) & (self.error == 0) & (self.value.astype(numpy.float32) == self.value)
+        return Approximate.settled(self.value, numpy.where(exact, 0, self.error + times * U * (size + self.error)
+                                                           + least), self.is_unknown)
 
     @property
     def is_unknown(self) -> Array:
@@ -122,6 +124,11 @@ def exact_product(a: Approximate, b: Approximate) -> Approximate:
     return Approximate(numpy.where(unknown, 0.0, value), numpy.where(unknown, numpy.inf, error))
 
 
+def is_integer(a: Approximate) -> Array:
+    """Sums of integers below 2^24 are exact in any order."""
+    return (a.error == 0) & (a.value == numpy.rint(a.value))
+
+
 def overflows(value: Array, error: Array, less: Array) -> Array:
     """Is a sum beyond float32 in every order? Its terms of one sign, which add up to `less`, must not be."""
     return (numpy.abs(value) - error > LARGEST * (1 + U)) & (less + error <= LARGEST / 4)
@@ -147,7 +154,8 @@ def _sum(terms: Approximate, axis: int, keepdims: bool, least: float = 0.0) -> A
     error = total(numpy.where(finite, terms.error, 0))
     above, under = (total(numpy.where(finite, numpy.maximum(sign * terms.value, 0), 0)) for sign in (1, -1))
     absolute, less = above + under + error, numpy.minimum(above, under) + error
-    error = error + n * U * absolute * (1 + 2.0 ** -20) + n * least
+    exact = ~has(~is_integer(terms)) & (absolute < 2 ** 24)
+    error = numpy.where(exact, 0, error + n * U * absolute * (1 + 2.0 ** -20) + n * least)
     up, down = has(numpy.isposinf(terms.value)), has(numpy.isneginf(terms.value))
     nan = has(numpy.isnan(terms.value)) | (up & down)
     unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & (~overflows(value, error, less) | up | down))
@@ -164,6 +172,8 @@ def matmul(a: Approximate, b: Approximate, left_out: Array | None = None) -> App
         error = a.error @ (size_b + b.error) + size_a @ b.error
         absolute = size_a @ size_b + error
         error = error + n * U * absolute * (1 + 2.0 ** -20) + n * ETA
+        if is_integer(a).all() and is_integer(b).all():
+            error = numpy.where(absolute < 2 ** 24, 0, error)
         beyond = ~(absolute + error <= LARGEST)
         if beyond.any():
             positive_a, negative_a, positive_b, negative_b = (

@@ -98,7 +98,7 @@ def dense(rng: Generator) -> Drawn:
 
 
 def mlp_forward(rng: Generator) -> Drawn:
-    batch, hidden, inside, out = shape(rng, 4, 60000, 0)
+    batch, hidden, inside, out = shape(rng, 4, 20000, 0)
     x, w1, bias1, w2, bias2 = (values(rng, extents, kind) for extents, kind in zip(
         [(batch, inside), (hidden, inside), (hidden,), (out, hidden), (out,)], kinds(rng, 5)))
     h = relu(matmul(exactly(x), exactly(w1).T) + exactly(bias1))
@@ -494,7 +494,7 @@ def maxpool_backward(rng: Generator) -> Drawn:
 def drawn_tokens(rng: Generator) -> tuple[Array, int, int, int]:
     """Tokens (B, T), in some cases with some that are none, and V, C and T_max."""
     T, B, C = shape(rng, 3, 9000, 0)
-    V = extent(rng, min(int(rng.choice([3, 70, 600, 5000])), max(30000 // max(C, 1), 1)))
+    V = extent(rng, min(int(rng.choice([3, 70, 600, 600, 5000])), max(30000 // max(C, 1), 1)))
     tokens = rng.integers(0, V if rng.random() < 0.7 else min(V, 2), (B, T))
     if tokens.size and rng.random() < 0.2:
         places = rng.integers(0, tokens.size, 3)
@@ -722,6 +722,8 @@ def attention(rng: Generator) -> Drawn:
     Tq, Tk = shape(rng, 2, max(min(200000 // (B * H * D), 1500), 1), 0)
     causal, scale = bool(rng.integers(2)), float(numpy.float32(rng.choice([1 / math.sqrt(D), 0.1, 3])))
     of_kind = kinds(rng, 4)
+    if rng.random() < 0.5:  # scores that are not all one key's, and nothing that is not finite
+        of_kind = [str(kind) for kind in rng.choice(["normal", "ties", "zeros", "small"], 4)]
     q, grad_out = values(rng, (B, H, Tq, D), of_kind[0]), values(rng, (B, H, Tq, D), of_kind[1])
     k, v = values(rng, (B, H, Tk, D), of_kind[2]), values(rng, (B, H, Tk, D), of_kind[3])
     visible, factor = sees(Tq, Tk, causal), Approximate(scale)
@@ -737,6 +739,87 @@ def attention(rng: Generator) -> Drawn:
                         if version != "fused" or not name.startswith("grad_")})  # which has no way back
 
     return Drawn(inputs, want, {"causal": int(causal), "scale": scale, **drawn_offset(rng)})
+
+
+# ---- Transformer block ----------------------------------------------------------------------------
+
+
+def normalized(x: Approximate) -> tuple[Approximate, Approximate]:
+    """(x - mean) rstd, and rstd (rows, 1), with the eps of 1e-5 and by way of x - x[:, 0], as step 7.2."""
+    count = Approximate(float(x.value.shape[-1]))
+    d = x - Approximate(*numpy.broadcast_arrays(x.value[:, :1], x.error[:, :1]))
+    centred = d - d.sum(-1, keepdims=True) / count
+    variance = (centred * centred).sum(-1, keepdims=True) / count
+    rstd = Approximate(1.0) / square_root(variance + Approximate(float(numpy.float32(1e-5))))
+    return centred * rstd, rstd
+
+
+def transformer_block(rng: Generator) -> Drawn:
+    """All of it with carried errors. GELU's slope moves by at most 0.8 of what its argument is off (5.5's kSharpest).
+    Weights are of the scale that keeps numbers at their order."""
+    heads, D, B = int(rng.integers(1, 4)), extent(rng, 8), int(rng.integers(1, 3))
+    C = heads * D
+    T = extent(rng, max(min(600 // (B * C), 70 if rng.random() < 0.1 else 14), 1))
+    rows, wide = B * T, 4 * C
+    x, grad_y = (values(rng, (rows, C), kind) for kind in kinds(rng, 2))
+    if rng.random() < 0.5:
+        x = values(rng, (rows, C))
+    shapes = {"norm1.weight": (C,), "norm1.bias": (C,), "qkv.weight": (3 * C, C), "qkv.bias": (3 * C,),
+              "proj.weight": (C, C), "proj.bias": (C,), "norm2.weight": (C,), "norm2.bias": (C,),
+              "fc.weight": (wide, C), "fc.bias": (wide,), "out.weight": (C, wide), "out.bias": (C,)}
+    of_weights = str(rng.choice(["normal", "normal", "ties", "zeros", "small"]))
+    given = {name: values(rng, of, of_weights) * numpy.float32(1 / math.sqrt(of[-1]) if len(of) == 2 else 0.5)
+             for name, of in shapes.items()}
+    p = {name: exactly(of) for name, of in given.items()}
+
+    def linear(of: Approximate, layer: str) -> Approximate:
+        return matmul(of, p[f"{layer}.weight"].T) + p[f"{layer}.bias"]
+
+    def heads_of(of: Approximate) -> Approximate:  # (rows, C) to (B, heads, T, D)
+        return of.reshape(B, T, heads, D).transpose(0, 2, 1, 3)
+
+    def rows_of(of: Approximate) -> Approximate:
+        return of.transpose(0, 2, 1, 3).reshape(rows, C)
+
+    scale, visible = Approximate(1 / math.sqrt(D)).rounded(2 * 5), sees(T, T, True)
+    hat1, rstd1 = normalized(exactly(x))
+    norm1 = hat1 * p["norm1.weight"] + p["norm1.bias"]
+    qkv = linear(norm1, "qkv")
+    q, k, v = (heads_of(qkv[:, i * C:(i + 1) * C]) for i in range(3))
+    found = attended(q, k, v, scale, visible)
+    mixed = rows_of(found["out"])
+    h = exactly(x) + linear(mixed, "proj")
+    hat2, rstd2 = normalized(h)
+    norm2 = hat2 * p["norm2.weight"] + p["norm2.bias"]
+    sums = linear(norm2, "fc")
+    hidden = gelu_tanh(sums)
+    outputs = {"y": h + linear(hidden, "out")}
+
+    def linear_backward(grad: Approximate, of: Approximate, layer: str) -> Approximate:
+        outputs.update({f"{layer}.weight": matmul(grad.T, of), f"{layer}.bias": grad.sum(0)})
+        return matmul(grad, p[f"{layer}.weight"])
+
+    def norm_backward(grad: Approximate, hat: Approximate, rstd: Approximate, layer: str) -> Approximate:
+        grad_x, outputs[f"{layer}.weight"], outputs[f"{layer}.bias"] = normalized_backward(
+            grad, hat, p[f"{layer}.weight"], rstd)
+        return grad_x
+
+    grad = exactly(grad_y)
+    slope = slope_of("gelu_tanh", sums.value)
+    slope = unknown_where(sums.is_unknown, Approximate.settled(
+        slope.value, slope.error + 0.8 * numpy.where(sums.is_unknown, 0, sums.error), slope.is_unknown))
+    grad_sums = linear_backward(grad, hidden, "out") * slope
+    grad_h = grad + norm_backward(linear_backward(grad_sums, norm2, "fc"), hat2, rstd2, "norm2")
+    grad_mixed = linear_backward(grad_h, mixed, "proj")
+    back = attended_backward(heads_of(grad_mixed), found, q, k, v, scale, visible)
+    grad_qkv = [rows_of(back[name]) for name in ("grad_q", "grad_k", "grad_v")]
+    grad_qkv = Approximate(numpy.concatenate([of.value for of in grad_qkv], -1),
+                           numpy.concatenate([of.error for of in grad_qkv], -1))
+    outputs["grad_x"] = grad_h + norm_backward(linear_backward(grad_qkv, norm1, "qkv"), hat1, rstd1, "norm1")
+    for name in ("y", "grad_x"):
+        outputs[name] = outputs[name].reshape(B, T, C)
+    return Drawn({"x": x.reshape(B, T, C), "grad_y": grad_y.reshape(B, T, C), **given}, wants(**outputs),
+                 {"heads": heads, **drawn_offset(rng)})
 
 
 # ---- The tests ------------------------------------------------------------------------------------
@@ -762,7 +845,19 @@ CASES: dict[str, Callable[[Generator], Drawn]] = {
     of.__name__: of for of in (
         dense, mlp_forward, dense_backward, activation_backward, softmax_backward, cross_entropy_backward, optimizer,
         conv2d, conv2d_backward, maxpool, maxpool_backward, embedding, embedding_backward, layernorm,
-        layernorm_backward, attention)}
+        layernorm_backward, attention, transformer_block)}
+
+
+def nan_behind() -> Drawn:
+    """Two tokens, of which the second is NaN; the first sees only itself."""
+    x = numpy.ones((1, 2, 2)) * numpy.array([1.0, 2.0])
+    weights = {"qkv.weight": (6, 2), "proj.weight": (2, 2), "fc.weight": (8, 2), "out.weight": (2, 8)}
+    biases = {"norm1.weight": 2, "norm1.bias": 2, "qkv.bias": 6, "proj.bias": 2, "norm2.weight": 2, "norm2.bias": 2,
+              "fc.bias": 8, "out.bias": 2}
+    given = {name: numpy.zeros(of) for name, of in {**weights, **biases}.items()}
+    y = x.copy()
+    y[:, 1] = x[:, 1] = numpy.nan
+    return Drawn({"x": x, "grad_y": numpy.zeros(x.shape), **given}, {"y": Want(y)}, {"heads": 1})
 
 
 KNOWN = [
@@ -777,6 +872,10 @@ KNOWN = [
           Drawn({"q": numpy.ones((1, 1, 4, 4)), "k": numpy.ones((1, 1, 4, 4)), "v": NAN_LAST},
                 {"out": Want(numpy.where(NAN_LAST == 1, 1.0, numpy.nan), 1e-5)}, {"causal": 1, "scale": 1.0}),
           "attention.h: a query sees no key behind it. NaN or an infinity of a V row behind it gets into its output."),
+    Known("transformer_block", ("composed", "flash", "fused", "grouped"),
+          lambda case: not all(numpy.isfinite(case.inputs[name]).all() and not beyond(case.inputs[name], 1e15)
+                               for name in ("x", "grad_y")),
+          nan_behind(), "The same: a token behind a query is NaN."),
     Known("attention", ("flash",),
           lambda case: largest(case, "q", "k") > 2e8,
           Drawn({"q": numpy.full((1, 1, 3, 1), 1.1e10), "k": numpy.full((1, 1, 2, 1), 1.3e10), "v": numpy.ones((1, 1, 2, 1))},
@@ -788,7 +887,7 @@ KNOWN = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(operators: Operators, name: str) -> None:
-    wrong = differences(operators, name, CASES[name], 30, KNOWN)
+    wrong = differences(operators, name, CASES[name], 20, KNOWN)
     assert not wrong, report(wrong)
 
 
@@ -801,5 +900,5 @@ def test_known(operators: Operators, known: Known) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_mistakes_are_refused(name: str) -> None:
     with Operators(program(), waves()[0]) as operators:
-        accepted = accepted_mistakes(operators, name, CASES[name], 30)
+        accepted = accepted_mistakes(operators, name, CASES[name], 25)
     assert not accepted, report(accepted)
