@@ -194,6 +194,14 @@ def test_tables_reads_anything(tmp_path: Path, capsys):
         (tmp_path / "results" / "mutants.json").write_bytes(data)
         assert outcome(lambda: tables.main(["--root", str(tmp_path)]), data) in (0, 1)
     (tmp_path / "results" / "mutants.json").write_text(json.dumps(counts))
+    (tmp_path / "docs").mkdir()
+    vectors = {"onnx": "1.2.3", "missing": {"Abs 13": ["abs"]}, "graphs": ["celu"], "verdicts": {
+        "Add 14": {"1.1 vector_add": {"passed": ["add"], "element type": ["add_int8"]}}}}
+    for n, data in each(vectors):
+        (tmp_path / "docs" / "operators.md").write_text("<!-- table: onnx -->\n<!-- end table -->\n")
+        (tmp_path / "results" / "onnx.json").write_bytes(data)
+        assert outcome(lambda: tables.main(["--root", str(tmp_path)]), data) in (0, 1)
+    (tmp_path / "results" / "onnx.json").write_text(json.dumps(vectors))
     for n, data in each(FULL):
         (results_of / "vector_add.json").write_bytes(data)
         assert outcome(lambda: tables.main(["--root", str(tmp_path)]), data) in (0, 1)

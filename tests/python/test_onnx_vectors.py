@@ -87,7 +87,7 @@ def test_every_case_is_judged_once(judged: tuple[dict, list[str]]) -> None:
 
 
 def spoiled(run: Run, place: int) -> Run:
-    """`run`, with one version's results off by a little at one place: 1e-3 of the largest, and 1e-3."""
+    """`run`, with one version's results off at one place: by 2e-3, and by 2e-3 of the largest."""
     def run_and_spoil(*arguments: object, **attributes: object) -> Results:
         results = run(*arguments, **attributes)
         outputs = results[sorted(results)[-1]]
