@@ -35,7 +35,10 @@ def seed() -> int:
     given = os.environ.get("COURSE_SEED")
     if given:
         return int(given)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return 0
     return int(found.stdout.strip()[:15] or "0", 16)
 
 
@@ -178,8 +181,10 @@ def drawn(name: str, draw: Draw, default: int) -> Iterator[tuple[int, Drawn]]:
     """An operator's cases, numbered. Each is the same whatever comes before it."""
     start = seed()
     for number in range(case_count(default)):
+        rng = numpy.random.default_rng([start, zlib.crc32(name.encode()), number])
         with numpy.errstate(all="ignore"):
-            yield number, draw(numpy.random.default_rng([start, zlib.crc32(name.encode()), number]))
+            case = draw(rng)
+        yield number, case
 
 
 def wanted(case: Drawn, version: str) -> dict[str, Want]:
