@@ -6,10 +6,10 @@ An Approximate has a value and an error, arrays of one shape. What they say of t
     value NaN or infinite         f is the same (the error is 0)
     error infinite                f may be anything: it overflowed, or not; the value is 0 then
 
-Each operation passes on what its operands are off, through its own derivative, and adds its rounding: U times the
-result, and ETA where that is below the normal range. Sums are bounded in any order, products in them may be fused or
-not (Jeannerod and Rump: Improved error bounds for inner products in floating-point arithmetic. SIAM J. Matrix Anal.
-Appl. 34, 2013). Bounds are worst cases, to first order in U but for the error of errors, which they keep.
+Each operation passes on what its operands are off, through its own derivative, and adds its rounding: U times
+the result, and ETA where that is below the normal range. Sums are bounded in any order, products in them may
+be fused or not (Jeannerod and Rump: Improved error bounds for inner products in floating-point arithmetic.
+SIAM J. Matrix Anal. Appl. 34, 2013). All bounds are worst cases.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Approximate:
         return Approximate(numpy.where(unknown, 0.0, value), numpy.where(unknown, numpy.inf, error))
 
     def rounded(self, times: float = 1, least: float = ETA) -> Approximate:
-        """After so many roundings of a result, and what it may lose below the normal range. One rounding changes
-        nothing of a number that float32 has."""
+        """After so many roundings of a result, and what it may lose below the normal range. One rounding
+        changes nothing of a number that float32 has."""
         size = numpy.where(numpy.isfinite(self.value), numpy.abs(self.value), 0)
         exact = (times == 1) & (self.error == 0) & (self.value.astype(numpy.float32) == self.value)
-        return Approximate.settled(self.value, numpy.where(exact, 0, self.error + times * U * (size + self.error)
-                                                           + least), self.is_unknown)
+        error = self.error + times * U * (size + self.error) + least
+        return Approximate.settled(self.value, numpy.where(exact, 0, error), self.is_unknown)
 
     @property
     def is_unknown(self) -> Array:
@@ -82,9 +82,10 @@ class Approximate:
         return self + -other
 
     def __mul__(self, other: Approximate) -> Approximate:
-        """A compiler may fuse it with a sum that follows: what is beyond float32 need not become an infinity."""
+        """A compiler may fuse it with a sum that follows: what is beyond float32 need not become infinite."""
         found = product(self, other)
-        return unknown_where(numpy.isinf(found.value) & numpy.isfinite(self.value) & numpy.isfinite(other.value), found)
+        overflowed = numpy.isinf(found.value) & numpy.isfinite(self.value) & numpy.isfinite(other.value)
+        return unknown_where(overflowed, found)
 
     def __truediv__(self, other: Approximate) -> Approximate:
         a, b = self, other
@@ -94,7 +95,8 @@ class Approximate:
         unknown = _unknown(a, b) | (numpy.isfinite(size) & (least <= 0) & ~numpy.isnan(a.value))
         divisible = numpy.isfinite(value) & numpy.isfinite(size) & (least > 0)
         value = numpy.where(unknown, 0.0, value)
-        error = numpy.where(divisible, (a.error + numpy.abs(value) * b.error) / numpy.where(divisible, least, 1), 0)
+        quotient = numpy.abs(numpy.where(divisible, value, 0))
+        error = numpy.where(divisible, (a.error + quotient * b.error) / numpy.where(divisible, least, 1), 0)
         return Approximate.settled(value, error, unknown).rounded(QUOTIENT)
 
     def sum(self, axis: int = -1, keepdims: bool = False) -> Approximate:
@@ -158,13 +160,15 @@ def _sum(terms: Approximate, axis: int, keepdims: bool, least: float = 0.0) -> A
     error = numpy.where(exact, 0, error + n * U * absolute * (1 + 2.0 ** -20) + n * least)
     up, down = has(numpy.isposinf(terms.value)), has(numpy.isneginf(terms.value))
     nan = has(numpy.isnan(terms.value)) | (up & down)
-    unknown = has(terms.is_unknown) | (~(absolute + error <= LARGEST) & (~overflows(value, error, less) | up | down))
+    beyond = ~(absolute + error <= LARGEST) & (~overflows(value, error, less) | up | down)
+    unknown = has(terms.is_unknown) | beyond
     value = numpy.where(nan, numpy.nan, numpy.where(up, numpy.inf, numpy.where(down, -numpy.inf, value)))
     return Approximate.settled(value, error, unknown & ~nan)
 
 
 def matmul(a: Approximate, b: Approximate, left_out: Array | None = None) -> Approximate:
-    """a @ b. Of left_out, which broadcasts to (..., rows, terms, columns), the true products do not take part."""
+    """a @ b. The products where left_out is true, which broadcasts to (..., rows, terms, columns), take no
+    part."""
     finite = all(numpy.isfinite(x.value).all() and not x.is_unknown.any() for x in (a, b))
     if finite and left_out is None:
         size_a, size_b, n = numpy.abs(a.value), numpy.abs(b.value), a.value.shape[-1]
@@ -184,7 +188,8 @@ def matmul(a: Approximate, b: Approximate, left_out: Array | None = None) -> App
         return Approximate.settled(value, error, beyond)
     products = exact_product(a[..., :, :, None], b[..., None, :, :])
     if left_out is not None:
-        products = Approximate(numpy.where(left_out, 0.0, products.value), numpy.where(left_out, 0.0, products.error))
+        products = Approximate(numpy.where(left_out, 0.0, products.value),
+                               numpy.where(left_out, 0.0, products.error))
     return _sum(products, -2, False, ETA)
 
 
@@ -201,11 +206,12 @@ def _exact_sum_unsettled(a: Approximate, b: Approximate) -> Approximate:
 
 
 def square_root(a: Approximate) -> Approximate:
-    """Of what is not negative. |sqrt(x) - sqrt(y)| is |x - y| / (sqrt(x) + sqrt(y)), and at most sqrt(|x - y|)."""
+    """|sqrt(x) - sqrt(y)| is |x - y| / (sqrt(x) + sqrt(y)), and at most sqrt(|x - y|). No x is negative."""
     value = numpy.sqrt(a.value)
     error = numpy.minimum(a.error / numpy.where(value > 0, value, 1), numpy.sqrt(a.error))
     error = numpy.where(value > 0, error, numpy.sqrt(a.error))
-    return Approximate.settled(value, numpy.where(numpy.isfinite(value), error, 0), a.is_unknown).rounded(ROOT)
+    error = numpy.where(numpy.isfinite(value), error, 0)
+    return Approximate.settled(value, error, a.is_unknown).rounded(ROOT)
 
 
 def relu(a: Approximate) -> Approximate:
