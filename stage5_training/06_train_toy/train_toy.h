@@ -124,8 +124,8 @@ inline const TrainingDefaults kDefaults{5000, 400, 20, 0, 0.2, "momentum", false
 // its biases.
 class Reference {
  public:
-  // One that rounds keeps the layers' outputs as floats. Where tanh is nearly 1, hardly a digit is
-  // left of its slope 1 - h^2 then; Adam takes a full step from whatever is left.
+  // One that rounds, the twin, keeps the layers' outputs as floats. Where tanh is nearly 1, hardly
+  // a digit is left of its slope 1 - h^2 then; Adam takes a full step from whatever is left.
   Reference(std::vector<size_t> widths, const std::vector<float>& parameters, bool rounds = false)
       : widths_(std::move(widths)), rounds_(rounds) {
     for (const float value : parameters) elements_.push_back({static_cast<double>(value)});
@@ -153,6 +153,7 @@ class Reference {
       for (size_t l = layers; l-- > 0;) delta = backward(l, values[l], delta, grad);
     }
     optimizers::step_cpu(kind, hyper, t, std::vector<float>(grad.begin(), grad.end()), elements_);
+    if (rounds_) Twins::move(elements_, 0, t);
     return loss;
   }
   const std::vector<double>& gradient() const { return gradient_; }  // of the last step

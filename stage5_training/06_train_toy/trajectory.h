@@ -29,10 +29,10 @@ struct Trajectory {
 // Training is a loop: the error of a step changes the weights, and so all that follows. A bound
 // that follows each rounding through 20 steps would be larger than the loss. So the loop is asked
 // itself: a second run of the reference, the twin, begins with weights that are four roundings
-// away, up or down at random, and how far the two losses drift apart says how much this training
-// amplifies a rounding at this learning rate: the larger the rate, the more. A step rounds more
-// often than that, and each version in its own order: hence `factor`. To that come 1e-5 of the
-// loss, which goes through a hundred roundings at most.
+// away, up or down at random, and is moved so far again after each step. How far the two losses
+// drift apart says how much this training amplifies a rounding at this learning rate: the larger
+// the rate, the more. A step rounds more often than that, and each version in its own order: hence
+// `factor`. To that come 1e-5 of the loss, which goes through a hundred roundings at most.
 class Twins {
  public:
   // of_sum: what the loss may be off beside that, absolutely; of_loss: in place of 1e-5.
@@ -41,10 +41,14 @@ class Twins {
 
   // The twin's weights; `stream` is another one for each tensor.
   static std::vector<float> beside(std::vector<float> weights, std::uint32_t stream) {
-    constexpr float kRoundings = static_cast<float>(4 * kFloatRoundoff);
     for (std::size_t i = 0; i < weights.size(); ++i)
-      weights[i] *= 1 + std::copysign(kRoundings, random_numbers::uniform(1, stream, i));
+      weights[i] *= 1 + static_cast<float>(roundings(1, stream, i));
     return weights;
+  }
+  // Moves the twin's weights after step number t, the first being 1.
+  static void move(std::vector<optimizers::Element>& tensor, std::uint32_t stream,
+                   std::uint64_t t) {
+    for (std::size_t i = 0; i < tensor.size(); ++i) tensor[i].w *= 1 + roundings(1 + t, stream, i);
   }
   static std::vector<std::vector<float>> beside(std::vector<std::vector<float>> tensors) {
     for (std::size_t k = 0; k < tensors.size(); ++k)
@@ -69,6 +73,12 @@ class Twins {
   }
 
  private:
+  // Four roundings of a float of size 1, up or down.
+  static double roundings(std::uint64_t seed, std::uint32_t stream, std::size_t i) {
+    return std::copysign(4 * kFloatRoundoff,
+                         static_cast<double>(random_numbers::uniform(seed, stream, i)));
+  }
+
   double factor_, of_sum_, of_loss_, apart_ = 0;  // apart: of the loss, the most until now
 };
 

@@ -658,14 +658,14 @@ inline std::vector<float> parameters_of(const Sequential& model) {
 // The network in double, and its training by the settings.
 class Reference {
  public:
-  // rows: the training split. A contrary one decides otherwise where a float version might: whether
+  // rows: the training split. The twin decides otherwise where a float version might: whether
   // a hidden unit's sum that is nearly 0 is above ReLU's corner.
   Reference(const std::vector<float>& parameters, const std::vector<float4>& rows,
-            const Batches& batches, const Settings& settings, bool contrary = false)
+            const Batches& batches, const Settings& settings, bool is_twin = false)
       : rows_(rows),
         batches_(batches),
         settings_(settings),
-        contrary_(contrary),
+        is_twin_(is_twin),
         elements_(parameters.size()) {
     for (size_t i = 0; i < elements_.size(); ++i)
       elements_[i].w = static_cast<double>(parameters[i]);
@@ -680,6 +680,7 @@ class Reference {
     // One rounding of each gradient: less than any version has made of it.
     const std::vector<float> rounded(gradient_.begin(), gradient_.end());
     optimizers::step_cpu(settings_.kind, settings_.hyper, step + 1, rounded, elements_);
+    if (is_twin_) train_toy::Twins::move(elements_, 0, step + 1);
     return loss;
   }
   const std::vector<double>& gradient() const { return gradient_; }
@@ -703,7 +704,7 @@ class Reference {
       }
       // What a float version's sum usually is off: sqrt(n) u of its terms.
       const double doubt = 2 * std::sqrt(double{kFeatures}) * kFloatRoundoff * terms;
-      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      passes[unit] = (sum > 0) != (is_twin_ && sum != 0 && std::fabs(sum) <= doubt);
       sums[unit] = sum;
       y += std::fmax(sum, 0.0) * elements_[kOuts + unit].w;
     }
@@ -723,7 +724,7 @@ class Reference {
   const std::vector<float4>& rows_;
   Batches batches_;
   Settings settings_;
-  bool contrary_;
+  bool is_twin_;
   std::vector<optimizers::Element> elements_;
   std::vector<double> gradient_;
 };

@@ -109,11 +109,11 @@ inline constexpr size_t kCheckedSteps = 20;
 // The network in double, and its training by the settings.
 class Reference {
  public:
-  // parameters: w1, b1, w2, b2. A contrary one decides otherwise where a float version might:
+  // parameters: w1, b1, w2, b2. The twin decides otherwise where a float version might:
   // whether a hidden unit's sum that is nearly 0 is above ReLU's corner.
   Reference(const Settings& settings, const mnist::Digits& digits,
-            const std::vector<std::vector<float>>& parameters, bool contrary = false)
-      : settings_(settings), digits_(digits), contrary_(contrary) {
+            const std::vector<std::vector<float>>& parameters, bool is_twin = false)
+      : settings_(settings), digits_(digits), is_twin_(is_twin) {
     for (const std::vector<float>& values : parameters) {
       network_.emplace_back(values.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -130,9 +130,11 @@ class Reference {
     double loss = 0;
     for (size_t sample = 0; sample < settings_.batch; ++sample)
       loss += image(order(course.place(step, sample)));
-    for (size_t k = 0; k < network_.size(); ++k)
+    for (size_t k = 0; k < network_.size(); ++k) {
       optimizers::step_cpu(settings_.optimizer, mnist::hyperparameters_of(settings_), step + 1,
                            std::vector<float>(grads_[k].begin(), grads_[k].end()), network_[k]);
+      if (is_twin_) train_toy::Twins::move(network_[k], static_cast<std::uint32_t>(k), step + 1);
+    }
     return loss;
   }
   const std::vector<std::vector<double>>& gradients() const { return grads_; }
@@ -156,7 +158,7 @@ class Reference {
       h[unit] = std::fmax(sum, 0.0);
       // What a float version's sum usually is off: sqrt(n) u of its terms.
       const double doubt = 2 * std::sqrt(double{kPixels}) * kFloatRoundoff * terms;
-      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      passes[unit] = (sum > 0) != (is_twin_ && sum != 0 && std::fabs(sum) <= doubt);
       for (size_t c = 0; c < kClasses; ++c) logits[c] += h[unit] * w2[c * hidden + unit].w;
     }
     const double max = *std::max_element(logits.begin(), logits.end());
@@ -182,7 +184,7 @@ class Reference {
 
   Settings settings_;
   const mnist::Digits& digits_;
-  bool contrary_;
+  bool is_twin_;
   std::vector<std::vector<optimizers::Element>> network_;
   std::vector<std::vector<double>> grads_;
 };

@@ -116,10 +116,10 @@ class Reference {
  public:
   using Array = std::vector<double>;
 
-  // A contrary one decides otherwise where a float version might: which value of a window is the
+  // The twin decides otherwise where a float version might: which value of a window is the
   // largest, and whether a sum is above 0.
-  explicit Reference(const std::vector<std::vector<float>>& parameters, bool contrary = false)
-      : contrary_(contrary) {
+  explicit Reference(const std::vector<std::vector<float>>& parameters, bool is_twin = false)
+      : is_twin_(is_twin) {
     for (const std::vector<float>& values : parameters) {
       parameters_.emplace_back(values.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -137,10 +137,12 @@ class Reference {
   }
   // One step of the optimizer, number t (the first is 1).
   void update(const mnist::Settings& settings, std::uint64_t t) {
-    for (size_t k = 0; k < parameters_.size(); ++k)
+    for (size_t k = 0; k < parameters_.size(); ++k) {
       optimizers::step_cpu(settings.optimizer, mnist::hyperparameters_of(settings), t,
                            std::vector<float>(gradients_[k].begin(), gradients_[k].end()),
                            parameters_[k]);
+      if (is_twin_) train_toy::Twins::move(parameters_[k], static_cast<std::uint32_t>(k), t);
+    }
   }
 
   const std::vector<Array>& gradients() const { return gradients_; }
@@ -173,7 +175,7 @@ class Reference {
   static void finish(Sum& sum, size_t terms) {
     sum.doubt *= 2 * std::sqrt(static_cast<double>(terms)) * kFloatRoundoff;
   }
-  bool passes(const Sum& sum) const { return (sum.value > 0) != (contrary_ && sum.in_doubt(0)); }
+  bool passes(const Sum& sum) const { return (sum.value > 0) != (is_twin_ && sum.in_doubt(0)); }
 
   // Calls visit(index in the filters, index in x) for each product in the sum that is output
   // `place`: what lies outside of the image is 0 and left out.
@@ -207,7 +209,7 @@ class Reference {
       for (const size_t other : window)
         if (sums[other].value > sums[best].value) best = other;
       const Sum largest = sums[best];
-      if (contrary_)
+      if (is_twin_)
         for (const size_t other : window)
           if (sums[other].in_doubt(largest.value)) best = other;
       pooled.values.push_back(std::fmax(largest.value, 0.0));
@@ -281,7 +283,7 @@ class Reference {
     return loss;
   }
 
-  bool contrary_;
+  bool is_twin_;
   std::vector<std::vector<optimizers::Element>> parameters_;
   std::vector<Array> gradients_;
 };

@@ -10,6 +10,7 @@
 
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 
 namespace shakespeare {
 
@@ -105,11 +106,13 @@ inline Numbers normalize_backward(Numbers& grad_gain, Numbers& grad_bias, const 
   return grad_x;
 }
 
-// The model and its optimizer. Tensors in the order of Model::tensors() of step 7.5.
+// The model and its optimizer. Tensors in the order of Model::tensors() of step 7.5. The twin is
+// another training that begins nearby: see train_toy::Twins.
 class Reference {
  public:
-  Reference(const Sizes& sizes, const std::vector<std::vector<float>>& parameters)
-      : sizes_(sizes), vocabulary_(parameters[0].size() / sizes.width) {
+  Reference(const Sizes& sizes, const std::vector<std::vector<float>>& parameters,
+            bool is_twin = false)
+      : sizes_(sizes), vocabulary_(parameters[0].size() / sizes.width), is_twin_(is_twin) {
     for (const std::vector<float>& values : parameters) {
       p_.emplace_back(values.begin(), values.end());
       elements_.emplace_back(values.size());
@@ -126,6 +129,7 @@ class Reference {
     backward(batch);
     for (std::size_t k = 0; k < p_.size(); ++k) {
       optimizers::step_cpu(kind, hyper, t, {grad_[k].begin(), grad_[k].end()}, elements_[k]);
+      if (is_twin_) train_toy::Twins::move(elements_[k], static_cast<std::uint32_t>(k), t);
       for (std::size_t i = 0; i < p_[k].size(); ++i) p_[k][i] = elements_[k][i].w;
     }
     return loss;
@@ -281,6 +285,7 @@ class Reference {
 
   Sizes sizes_;
   std::size_t vocabulary_;
+  bool is_twin_;
   std::vector<Numbers> p_, grad_;
   std::vector<std::vector<optimizers::Element>> elements_;
   std::vector<Numbers> x_;

@@ -950,7 +950,7 @@ inline std::vector<std::vector<float>> parameters_of(const Model& model) {
 inline Trajectory trajectory_cpu(const Settings& settings, const std::vector<std::uint8_t>& text,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
   shakespeare::Reference reference(settings.sizes, parameters);
-  shakespeare::Reference twin(settings.sizes, train_toy::Twins::beside(parameters));
+  shakespeare::Reference twin(settings.sizes, train_toy::Twins::beside(parameters), true);
   const std::vector<Schedule> list = schedules(settings);
   Trajectory want;
   train_toy::Twins pair = twins();
