@@ -148,8 +148,10 @@ class Reference {
       for (const double logit : delta) sum += std::exp(logit - max);
       const size_t label = static_cast<size_t>(points.labels[s]);
       loss += (std::log(sum) + max - delta[label]) / static_cast<double>(count);
-      for (size_t c = 0; c < delta.size(); ++c)
-        delta[c] = (std::exp(delta[c] - max) / sum - (c == label)) / static_cast<double>(count);
+      for (size_t c = 0; c < delta.size(); ++c) {
+        const double p = std::exp(delta[c] - max) / sum;
+        delta[c] = ((rounds_ ? Twins::stored(p) : p) - (c == label)) / static_cast<double>(count);
+      }
       for (size_t l = layers; l-- > 0;) delta = backward(l, values[l], delta, grad);
     }
     optimizers::step_cpu(kind, hyper, t, std::vector<float>(grad.begin(), grad.end()), elements_);

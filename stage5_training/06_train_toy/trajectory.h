@@ -45,6 +45,9 @@ class Twins {
       weights[i] *= 1 + static_cast<float>(roundings(1, stream, i));
     return weights;
   }
+  // A probability as the twin keeps it: of one near 1, less 1, a float leaves a multiple of 2^-24,
+  // from which Adam takes a full step.
+  static double stored(double p) { return static_cast<double>(static_cast<float>(p)); }
   // Moves the twin's weights after step number t, the first being 1.
   static void move(std::vector<optimizers::Element>& tensor, std::uint32_t stream,
                    std::uint64_t t) {
@@ -56,18 +59,21 @@ class Twins {
     return tensors;
   }
 
-  // Adds a step. False where the trajectory ends before this step: there squares of the loss leave
-  // the range of float, which the reference does not, or nothing is left to compare because the
-  // twins' losses have nothing in common. The first step, which no rate has touched, always counts.
+  // Adds a step. False where the trajectory ends before this step: there the training has diverged,
+  // its loss being ten times that of the first step and that of guessing, which is about 1, or
+  // nothing is left to compare because the twins' losses have nothing in common. The first step,
+  // which no rate has touched, always counts.
   bool add(Trajectory& to, double loss, double twin_loss) {
-    const double largest = std::sqrt(static_cast<double>(std::numeric_limits<float>::max()));
+    constexpr double kDiverged = 10;
     const double apart = std::fabs(1 - twin_loss / loss);
     if (loss != twin_loss)  // where both are 0, 1 - 0/0 says nothing
       apart_ =
           std::isfinite(apart) ? std::max(apart_, apart) : std::numeric_limits<double>::infinity();
     const double bound = (of_loss_ + factor_ * apart_) * loss + of_sum_;
-    const bool says_something = loss < largest && bound < std::max(loss, 2 * of_sum_);
-    if (!says_something && !to.losses.empty()) return false;
+    const bool says_something = bound < std::max(loss, 2 * of_sum_);
+    if (!to.losses.empty() &&
+        !(says_something && loss <= kDiverged * std::max(1.0, to.losses.front())))
+      return false;
     to.losses.push_back(loss), to.bounds.push_back(bound);
     return true;
   }

@@ -166,7 +166,9 @@ class Reference {
     for (const double logit : logits) sum += std::exp(logit - max);
     const size_t label = digits_.labels[row];
     for (size_t c = 0; c < kClasses; ++c) {
-      grad_logits[c] = (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / batch;
+      const double p = std::exp(logits[c] - max) / sum;
+      grad_logits[c] =
+          ((is_twin_ ? train_toy::Twins::stored(p) : p) - (c == label ? 1 : 0)) / batch;
       grads_[3][c] += grad_logits[c];
     }
     for (size_t unit = 0; unit < hidden; ++unit) {

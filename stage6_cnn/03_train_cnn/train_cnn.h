@@ -271,8 +271,10 @@ class Reference {
     for (const double logit : grad) sum += std::exp(logit - max);
     const size_t label = digits.labels[row];
     const double loss = share * (std::log(sum) + max - grad[label]);
-    for (size_t c = 0; c < kClasses; ++c)
-      grad[c] = share * (std::exp(grad[c] - max) / sum - (c == label ? 1 : 0));
+    for (size_t c = 0; c < kClasses; ++c) {
+      const double p = std::exp(grad[c] - max) / sum;
+      grad[c] = share * ((is_twin_ ? train_toy::Twins::stored(p) : p) - (c == label ? 1 : 0));
+    }
 
     grad = multiply_backward(6, h.values, grad);
     for (size_t i = 0; i < grad.size(); ++i)

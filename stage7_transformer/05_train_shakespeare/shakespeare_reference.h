@@ -159,9 +159,11 @@ class Reference {
       for (std::size_t c = 0; c < vocabulary_; ++c) sum += std::exp(logits[c] - max);
       const std::size_t label = batch.labels[row];
       loss += (std::log(sum) + max - logits[label]) / static_cast<double>(rows);
-      for (std::size_t c = 0; c < vocabulary_; ++c)
-        logits[c] =
-            (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / static_cast<double>(rows);
+      for (std::size_t c = 0; c < vocabulary_; ++c) {
+        const double p = std::exp(logits[c] - max) / sum;
+        logits[c] = ((is_twin_ ? train_toy::Twins::stored(p) : p) - (c == label ? 1 : 0)) /
+                    static_cast<double>(rows);
+      }
     }
     return loss;
   }
