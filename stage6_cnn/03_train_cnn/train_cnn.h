@@ -116,10 +116,10 @@ class Reference {
  public:
   using Array = std::vector<double>;
 
-  // The twin decides otherwise where a float version might: which value of a window is the
+  // The first twin decides otherwise where a float version might: which value of a window is the
   // largest, and whether a sum is above 0.
-  explicit Reference(const std::vector<std::vector<float>>& parameters, bool is_twin = false)
-      : is_twin_(is_twin) {
+  explicit Reference(const std::vector<std::vector<float>>& parameters, unsigned twin = 0)
+      : twin_(twin) {
     for (const std::vector<float>& values : parameters) {
       parameters_.emplace_back(values.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -141,11 +141,12 @@ class Reference {
       optimizers::step_cpu(settings.optimizer, mnist::hyperparameters_of(settings), t,
                            std::vector<float>(gradients_[k].begin(), gradients_[k].end()),
                            parameters_[k]);
-      if (is_twin_) train_toy::Twins::move(parameters_[k], static_cast<std::uint32_t>(k), t);
+      train_toy::Twins::move(parameters_[k], twin_, t, static_cast<std::uint32_t>(k));
     }
   }
 
   const std::vector<Array>& gradients() const { return gradients_; }
+  Array gradient() const { return train_toy::flat(gradients_); }
   const std::vector<std::vector<optimizers::Element>>& parameters() const { return parameters_; }
 
  private:
@@ -175,7 +176,7 @@ class Reference {
   static void finish(Sum& sum, size_t terms) {
     sum.doubt *= 2 * std::sqrt(static_cast<double>(terms)) * kFloatRoundoff;
   }
-  bool passes(const Sum& sum) const { return (sum.value > 0) != (is_twin_ && sum.in_doubt(0)); }
+  bool passes(const Sum& sum) const { return (sum.value > 0) != (twin_ == 1 && sum.in_doubt(0)); }
 
   // Calls visit(index in the filters, index in x) for each product in the sum that is output
   // `place`: what lies outside of the image is 0 and left out.
@@ -209,7 +210,7 @@ class Reference {
       for (const size_t other : window)
         if (sums[other].value > sums[best].value) best = other;
       const Sum largest = sums[best];
-      if (is_twin_)
+      if (twin_ == 1)
         for (const size_t other : window)
           if (sums[other].in_doubt(largest.value)) best = other;
       pooled.values.push_back(std::fmax(largest.value, 0.0));
@@ -273,7 +274,7 @@ class Reference {
     const double loss = share * (std::log(sum) + max - grad[label]);
     for (size_t c = 0; c < kClasses; ++c) {
       const double p = std::exp(grad[c] - max) / sum;
-      grad[c] = share * ((is_twin_ ? train_toy::Twins::stored(p) : p) - (c == label ? 1 : 0));
+      grad[c] = share * (train_toy::Twins::stored(p, twin_) - (c == label ? 1 : 0));
     }
 
     grad = multiply_backward(6, h.values, grad);
@@ -285,7 +286,7 @@ class Reference {
     return loss;
   }
 
-  bool is_twin_;
+  unsigned twin_;
   std::vector<std::vector<optimizers::Element>> parameters_;
   std::vector<Array> gradients_;
 };
@@ -303,25 +304,18 @@ inline constexpr size_t kCheckedSteps = 20;
 // What the first `steps` steps must do from these parameters; it may end before. Two values of a
 // window may be so close to one another, or a sum to 0, that float versions do not agree on the
 // larger: a gradient then takes another way, and the loss is off by a thousandth for the next
-// steps. The twin takes all those ways. Three times what the twins drift apart is allowed.
+// steps. The first twin takes all those ways. Three times what the twins drift away is allowed.
 inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  Reference reference(parameters), twin(train_toy::Twins::beside(parameters), true);
   const Course course{digits.count(), settings.batch, settings.seed};
-  Trajectory result;
-  train_toy::Twins twins(3);
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    const std::vector<size_t> rows = rows_of(course, step);
-    const double loss = reference.differentiate(digits, rows);
-    if (!twins.add(result, loss, twin.differentiate(digits, rows))) break;
-    if (step == 0) {
-      result.gradient = train_toy::flat(reference.gradients());
-      result.twin_gradient = train_toy::flat(twin.gradients());
-    }
-    reference.update(settings, step + 1);
-    twin.update(settings, step + 1);
-  }
-  return result;
+  return train_toy::follow(
+      steps, 2, train_toy::Twins(3),
+      [&](unsigned twin) { return Reference(train_toy::Twins::beside(parameters, twin), twin); },
+      [&](Reference& run, std::uint64_t t) {
+        const double loss = run.differentiate(digits, rows_of(course, t - 1));
+        run.update(settings, t);
+        return loss;
+      });
 }
 
 // ---- A training -------------------------------------------------------------------------------
