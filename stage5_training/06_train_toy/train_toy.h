@@ -124,10 +124,10 @@ inline const TrainingDefaults kDefaults{5000, 400, 20, 0, 0.2, "momentum", false
 // its biases.
 class Reference {
  public:
-  // One that rounds keeps the layers' outputs as floats. Where tanh is nearly 1, hardly a digit is
-  // left of its slope 1 - h^2 then; Adam takes a full step from whatever is left.
-  Reference(std::vector<size_t> widths, const std::vector<float>& parameters, bool rounds = false)
-      : widths_(std::move(widths)), rounds_(rounds) {
+  // A twin keeps the layers' outputs as floats. Where tanh is nearly 1, hardly a digit is left of
+  // its slope 1 - h^2 then; Adam takes a full step from whatever is left.
+  Reference(std::vector<size_t> widths, const std::vector<float>& parameters, unsigned twin)
+      : widths_(std::move(widths)), twin_(twin) {
     for (const float value : parameters) elements_.push_back({static_cast<double>(value)});
   }
 
@@ -148,11 +148,14 @@ class Reference {
       for (const double logit : delta) sum += std::exp(logit - max);
       const size_t label = static_cast<size_t>(points.labels[s]);
       loss += (std::log(sum) + max - delta[label]) / static_cast<double>(count);
-      for (size_t c = 0; c < delta.size(); ++c)
-        delta[c] = (std::exp(delta[c] - max) / sum - (c == label)) / static_cast<double>(count);
+      for (size_t c = 0; c < delta.size(); ++c) {
+        const double p = std::exp(delta[c] - max) / sum;
+        delta[c] = (Twins::stored(p, twin_) - (c == label)) / static_cast<double>(count);
+      }
       for (size_t l = layers; l-- > 0;) delta = backward(l, values[l], delta, grad);
     }
     optimizers::step_cpu(kind, hyper, t, std::vector<float>(grad.begin(), grad.end()), elements_);
+    Twins::move(elements_, twin_, t);
     return loss;
   }
   const std::vector<double>& gradient() const { return gradient_; }  // of the last step
@@ -171,7 +174,7 @@ class Reference {
       y[o] = elements_[w + in * out + o].w;
       for (size_t k = 0; k < in; ++k) y[o] += elements_[w + o * in + k].w * x[k];
       if (l + 2 < widths_.size()) y[o] = std::tanh(y[o]);
-      if (rounds_) y[o] = static_cast<double>(static_cast<float>(y[o]));
+      y[o] = Twins::stored(y[o], twin_);
     }
     return y;
   }
@@ -192,26 +195,21 @@ class Reference {
   }
 
   std::vector<size_t> widths_;
-  bool rounds_;
+  unsigned twin_;
   std::vector<optimizers::Element> elements_;
   std::vector<double> gradient_;
 };
 
-// The trajectory from these parameters. Ten times what the twins drift apart is allowed, and 4 u: a
+// The trajectory from these parameters. Ten times what the twins drift away is allowed, and 4 u: a
 // loss near 0 is the logarithm of 1 + e, a sum that has lost what is below u. Long trainings drift
 // apart for good: what can be compared then is the accuracy. It may end before `steps` steps.
 inline Trajectory trajectory_cpu(const std::vector<size_t>& widths, const Points& points,
                                  const std::vector<float>& parameters, Kind kind,
                                  const Hyperparameters& hyper, size_t steps) {
-  Reference reference(widths, parameters), twin(widths, Twins::beside(parameters, 0), true);
-  Trajectory result;
-  Twins twins(10, 4 * kFloatRoundoff);
-  for (std::uint64_t t = 1; t <= steps; ++t) {
-    const double loss = reference.step(points, kind, hyper, t);
-    if (!twins.add(result, loss, twin.step(points, kind, hyper, t))) break;
-    if (t == 1) result.gradient = reference.gradient(), result.twin_gradient = twin.gradient();
-  }
-  return result;
+  return follow(
+      steps, 3, Twins(10, 4 * kFloatRoundoff),
+      [&](unsigned twin) { return Reference(widths, Twins::beside(parameters, twin), twin); },
+      [&](Reference& run, std::uint64_t t) { return run.step(points, kind, hyper, t); });
 }
 
 // ---- Tuning -----------------------------------------------------------------------------------

@@ -125,6 +125,24 @@ TEST_CASE("the first steps of every version, any network, points and optimizer")
     }
 }
 
+// At 0.578 Adam takes full steps from gradients that are nothing but a rounding of a probability
+// near 1; at 1e5 the loss grows by orders of magnitude.
+TEST_CASE("a large learning rate makes no right version wrong", "[harness]") {
+  for (const DataSet& set : data_sets())
+    for (const std::uint64_t seed : {72u, 529u})
+      for (const Kind kind : kKinds)
+        for (const double rate : {0.578, 1e5}) {
+          const Case c{set.widths, set.make(seed)};
+          Settings s = settings(kind, rate);
+          s.seed = seed;
+          CAPTURE(set.name, seed, optimizers::name(kind), rate);
+          for_each_version(Trainer(c.widths, c.points, s), [&](const auto& version) {
+            CAPTURE(version.name);
+            REQUIRE_OK(check_steps(c, s, [&](Trainer& t) { version.launch.run(t, kSteps); }));
+          });
+        }
+}
+
 TEST_CASE("twenty steps agree with NumPy, which made data and numbers itself", "[numpy]") {
   const auto values = [](const std::string& name) {
     return read_npy(reference_path("train_toy_" + name + ".npy")).values;

@@ -22,53 +22,81 @@ namespace train_toy {
 // The losses before each of the first steps, and what a float version may be off from them.
 struct Trajectory {
   std::vector<double> losses, bounds;
-  // Of the first step, all tensors one behind the other: the reference's and its twin's.
+  // Of the first step, all tensors one behind the other: the reference's and its first twin's.
   std::vector<double> gradient = {}, twin_gradient = {};
 };
 
 // Training is a loop: the error of a step changes the weights, and so all that follows. A bound
 // that follows each rounding through 20 steps would be larger than the loss. So the loop is asked
-// itself: a second run of the reference, the twin, begins with weights that are four roundings
-// away, up or down at random, and how far the two losses drift apart says how much this training
-// amplifies a rounding at this learning rate: the larger the rate, the more. A step rounds more
-// often than that, and each version in its own order: hence `factor`. To that come 1e-5 of the
-// loss, which goes through a hundred roundings at most.
+// itself: further runs of the reference, the twins, begin with weights that are four roundings
+// away, up or down at random, and are moved so far again after each step. How far their losses
+// drift from the reference's says how much this training amplifies a rounding at this learning
+// rate: the larger the rate, the more. A step rounds more often than that, and each version in its
+// own order: hence `factor`. To that come 1e-5 of the loss, which goes through a hundred roundings
+// at most. Where a rounding decides something, such as the side of its corner on which ReLU is, one
+// twin may miss what another one meets.
+//
+// Twins have numbers from 1; number 0 is the reference itself, which nothing here changes.
 class Twins {
  public:
   // of_sum: what the loss may be off beside that, absolutely; of_loss: in place of 1e-5.
   explicit Twins(double factor, double of_sum = 0, double of_loss = 1e-5)
       : factor_(factor), of_sum_(of_sum), of_loss_(of_loss) {}
 
-  // The twin's weights; `stream` is another one for each tensor.
-  static std::vector<float> beside(std::vector<float> weights, std::uint32_t stream) {
-    constexpr float kRoundings = static_cast<float>(4 * kFloatRoundoff);
+  // The weights that a twin begins with; `stream` is another one for each tensor.
+  static std::vector<float> beside(std::vector<float> weights, unsigned twin,
+                                   std::uint32_t stream = 0) {
     for (std::size_t i = 0; i < weights.size(); ++i)
-      weights[i] *= 1 + std::copysign(kRoundings, random_numbers::uniform(1, stream, i));
+      weights[i] *= static_cast<float>(1 + roundings(twin, 0, stream, i));
     return weights;
   }
-  static std::vector<std::vector<float>> beside(std::vector<std::vector<float>> tensors) {
+  static std::vector<std::vector<float>> beside(std::vector<std::vector<float>> tensors,
+                                                unsigned twin) {
     for (std::size_t k = 0; k < tensors.size(); ++k)
-      tensors[k] = beside(std::move(tensors[k]), static_cast<std::uint32_t>(k));
+      tensors[k] = beside(std::move(tensors[k]), twin, static_cast<std::uint32_t>(k));
     return tensors;
   }
+  // Moves a twin's weights after step number t, the first being 1.
+  static void move(std::vector<optimizers::Element>& tensor, unsigned twin, std::uint64_t t,
+                   std::uint32_t stream = 0) {
+    for (std::size_t i = 0; i < tensor.size(); ++i)
+      tensor[i].w *= 1 + roundings(twin, t, stream, i);
+  }
+  // What a version stores as a float, a twin does too: of a probability near 1, less 1, a multiple
+  // of 2^-24 is left, from which Adam takes a full step.
+  static double stored(double value, unsigned twin) {
+    return twin == 0 ? value : static_cast<double>(static_cast<float>(value));
+  }
 
-  // Adds a step. False where the trajectory ends before this step: there squares of the loss leave
-  // the range of float, which the reference does not, or nothing is left to compare because the
-  // twins' losses have nothing in common. The first step, which no rate has touched, always counts.
-  bool add(Trajectory& to, double loss, double twin_loss) {
-    const double largest = std::sqrt(static_cast<double>(std::numeric_limits<float>::max()));
-    const double apart = std::fabs(1 - twin_loss / loss);
-    if (loss != twin_loss)  // where both are 0, 1 - 0/0 says nothing
+  // Adds a step. False where the trajectory ends before this step: there the training has diverged,
+  // its loss being ten times that of the first step and that of guessing, which is about 1, or
+  // nothing is left to compare because the twins' losses have nothing in common. The first step,
+  // which no rate has touched, always counts.
+  bool add(Trajectory& to, double loss, const std::vector<double>& of_twins) {
+    constexpr double kDiverged = 10;
+    for (const double of_twin : of_twins) {
+      const double apart = std::fabs(1 - of_twin / loss);
+      if (loss == of_twin) continue;  // where both are 0, 1 - 0/0 says nothing
       apart_ =
           std::isfinite(apart) ? std::max(apart_, apart) : std::numeric_limits<double>::infinity();
+    }
     const double bound = (of_loss_ + factor_ * apart_) * loss + of_sum_;
-    const bool says_something = loss < largest && bound < std::max(loss, 2 * of_sum_);
-    if (!says_something && !to.losses.empty()) return false;
+    const bool says_something = bound < std::max(loss, 2 * of_sum_);
+    if (!to.losses.empty() &&
+        !(says_something && loss <= kDiverged * std::max(1.0, to.losses.front())))
+      return false;
     to.losses.push_back(loss), to.bounds.push_back(bound);
     return true;
   }
 
  private:
+  // Four roundings of a float of size 1, up or down.
+  static double roundings(unsigned twin, std::uint64_t t, std::uint32_t stream, std::size_t i) {
+    if (twin == 0) return 0;
+    return std::copysign(4 * kFloatRoundoff,
+                         static_cast<double>(random_numbers::uniform(t << 8 | twin, stream, i)));
+  }
+
   double factor_, of_sum_, of_loss_, apart_ = 0;  // apart: of the loss, the most until now
 };
 
@@ -78,6 +106,23 @@ std::vector<T> flat(const std::vector<std::vector<T>>& tensors) {
   std::vector<T> all;
   for (const std::vector<T>& tensor : tensors) all.insert(all.end(), tensor.begin(), tensor.end());
   return all;
+}
+
+// The trajectory of the first `steps` steps; it may end before. make(twin) is the reference (0) or
+// a twin, whose gradient() is that of its last step, all tensors one behind the other; step(run, t)
+// takes its step number t, the first being 1, and returns the loss before it.
+template <class Make, class Step>
+Trajectory follow(std::size_t steps, unsigned twins, Twins drift, Make make, Step step) {
+  std::vector<decltype(make(0u))> runs;
+  for (unsigned twin = 0; twin <= twins; ++twin) runs.push_back(make(twin));
+  Trajectory want;
+  for (std::uint64_t t = 1; t <= steps; ++t) {
+    std::vector<double> losses;
+    for (auto& run : runs) losses.push_back(step(run, t));
+    if (!drift.add(want, losses[0], {losses.begin() + 1, losses.end()})) break;
+    if (t == 1) want.gradient = runs[0].gradient(), want.twin_gradient = runs[1].gradient();
+  }
+  return want;
 }
 
 // The losses of the first steps against a trajectory; `got` has as many or more.

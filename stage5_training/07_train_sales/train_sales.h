@@ -658,14 +658,14 @@ inline std::vector<float> parameters_of(const Sequential& model) {
 // The network in double, and its training by the settings.
 class Reference {
  public:
-  // rows: the training split. A contrary one decides otherwise where a float version might: whether
+  // rows: the training split. The first twin decides otherwise where a float version might: whether
   // a hidden unit's sum that is nearly 0 is above ReLU's corner.
   Reference(const std::vector<float>& parameters, const std::vector<float4>& rows,
-            const Batches& batches, const Settings& settings, bool contrary = false)
+            const Batches& batches, const Settings& settings, unsigned twin)
       : rows_(rows),
         batches_(batches),
         settings_(settings),
-        contrary_(contrary),
+        twin_(twin),
         elements_(parameters.size()) {
     for (size_t i = 0; i < elements_.size(); ++i)
       elements_[i].w = static_cast<double>(parameters[i]);
@@ -680,6 +680,7 @@ class Reference {
     // One rounding of each gradient: less than any version has made of it.
     const std::vector<float> rounded(gradient_.begin(), gradient_.end());
     optimizers::step_cpu(settings_.kind, settings_.hyper, step + 1, rounded, elements_);
+    train_toy::Twins::move(elements_, twin_, step + 1);
     return loss;
   }
   const std::vector<double>& gradient() const { return gradient_; }
@@ -703,7 +704,7 @@ class Reference {
       }
       // What a float version's sum usually is off: sqrt(n) u of its terms.
       const double doubt = 2 * std::sqrt(double{kFeatures}) * kFloatRoundoff * terms;
-      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      passes[unit] = (sum > 0) != (twin_ == 1 && sum != 0 && std::fabs(sum) <= doubt);
       sums[unit] = sum;
       y += std::fmax(sum, 0.0) * elements_[kOuts + unit].w;
     }
@@ -723,7 +724,7 @@ class Reference {
   const std::vector<float4>& rows_;
   Batches batches_;
   Settings settings_;
-  bool contrary_;
+  unsigned twin_;
   std::vector<optimizers::Element> elements_;
   std::vector<double> gradient_;
 };
@@ -732,21 +733,17 @@ class Reference {
 inline constexpr size_t kChecked = kTimes ? 20 : 2;
 
 // What the first `steps` steps must do from these parameters; it may end before. Ten times what the
-// twins drift apart is allowed. A parameter whose gradient is all rounding may go anywhere, by
+// twins drift away is allowed. A parameter whose gradient is all rounding may go anywhere, by
 // Adam's rule even far; but then, to first order, the loss does not depend on it.
 inline Trajectory trajectory_cpu(const std::vector<float>& parameters,
                                  const std::vector<float4>& rows, const Batches& batches,
                                  const Settings& settings, size_t steps) {
-  Reference reference(parameters, rows, batches, settings);
-  Reference twin(train_toy::Twins::beside(parameters, 0), rows, batches, settings, true);
-  Trajectory want;
-  train_toy::Twins twins(10);
-  for (size_t step = 0; step < steps; ++step) {
-    const double loss = reference.step(step);
-    if (!twins.add(want, loss, twin.step(step))) break;
-    if (step == 0) want.gradient = reference.gradient(), want.twin_gradient = twin.gradient();
-  }
-  return want;
+  return train_toy::follow(
+      steps, 3, train_toy::Twins(10),
+      [&](unsigned twin) {
+        return Reference(train_toy::Twins::beside(parameters, twin), rows, batches, settings, twin);
+      },
+      [](Reference& run, std::uint64_t t) { return run.step(t - 1); });
 }
 
 // ---- How good the model is --------------------------------------------------------------------

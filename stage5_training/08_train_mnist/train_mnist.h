@@ -109,11 +109,11 @@ inline constexpr size_t kCheckedSteps = 20;
 // The network in double, and its training by the settings.
 class Reference {
  public:
-  // parameters: w1, b1, w2, b2. A contrary one decides otherwise where a float version might:
+  // parameters: w1, b1, w2, b2. The first twin decides otherwise where a float version might:
   // whether a hidden unit's sum that is nearly 0 is above ReLU's corner.
   Reference(const Settings& settings, const mnist::Digits& digits,
-            const std::vector<std::vector<float>>& parameters, bool contrary = false)
-      : settings_(settings), digits_(digits), contrary_(contrary) {
+            const std::vector<std::vector<float>>& parameters, unsigned twin)
+      : settings_(settings), digits_(digits), twin_(twin) {
     for (const std::vector<float>& values : parameters) {
       network_.emplace_back(values.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -130,12 +130,14 @@ class Reference {
     double loss = 0;
     for (size_t sample = 0; sample < settings_.batch; ++sample)
       loss += image(order(course.place(step, sample)));
-    for (size_t k = 0; k < network_.size(); ++k)
+    for (size_t k = 0; k < network_.size(); ++k) {
       optimizers::step_cpu(settings_.optimizer, mnist::hyperparameters_of(settings_), step + 1,
                            std::vector<float>(grads_[k].begin(), grads_[k].end()), network_[k]);
+      train_toy::Twins::move(network_[k], twin_, step + 1, static_cast<std::uint32_t>(k));
+    }
     return loss;
   }
-  const std::vector<std::vector<double>>& gradients() const { return grads_; }
+  std::vector<double> gradient() const { return train_toy::flat(grads_); }  // of the last step
 
  private:
   // Its share in the loss; adds to the gradients.
@@ -156,7 +158,7 @@ class Reference {
       h[unit] = std::fmax(sum, 0.0);
       // What a float version's sum usually is off: sqrt(n) u of its terms.
       const double doubt = 2 * std::sqrt(double{kPixels}) * kFloatRoundoff * terms;
-      passes[unit] = (sum > 0) != (contrary_ && sum != 0 && std::fabs(sum) <= doubt);
+      passes[unit] = (sum > 0) != (twin_ == 1 && sum != 0 && std::fabs(sum) <= doubt);
       for (size_t c = 0; c < kClasses; ++c) logits[c] += h[unit] * w2[c * hidden + unit].w;
     }
     const double max = *std::max_element(logits.begin(), logits.end());
@@ -164,7 +166,8 @@ class Reference {
     for (const double logit : logits) sum += std::exp(logit - max);
     const size_t label = digits_.labels[row];
     for (size_t c = 0; c < kClasses; ++c) {
-      grad_logits[c] = (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / batch;
+      const double p = std::exp(logits[c] - max) / sum;
+      grad_logits[c] = (train_toy::Twins::stored(p, twin_) - (c == label ? 1 : 0)) / batch;
       grads_[3][c] += grad_logits[c];
     }
     for (size_t unit = 0; unit < hidden; ++unit) {
@@ -182,27 +185,21 @@ class Reference {
 
   Settings settings_;
   const mnist::Digits& digits_;
-  bool contrary_;
+  unsigned twin_;
   std::vector<std::vector<optimizers::Element>> network_;
   std::vector<std::vector<double>> grads_;
 };
 
 // What the first `steps` steps must do from these parameters; it may end before. Ten times what the
-// twins drift apart is allowed.
+// twins drift away is allowed.
 inline Trajectory trajectory_cpu(const Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  Reference reference(settings, digits, parameters);
-  Reference twin(settings, digits, train_toy::Twins::beside(parameters), true);
-  Trajectory want;
-  train_toy::Twins twins(10);
-  for (size_t step = 0; step < steps; ++step) {
-    const double loss = reference.step(step);
-    if (!twins.add(want, loss, twin.step(step))) break;
-    if (step > 0) continue;
-    want.gradient = train_toy::flat(reference.gradients());
-    want.twin_gradient = train_toy::flat(twin.gradients());
-  }
-  return want;
+  return train_toy::follow(
+      steps, 3, train_toy::Twins(10),
+      [&](unsigned twin) {
+        return Reference(settings, digits, train_toy::Twins::beside(parameters, twin), twin);
+      },
+      [](Reference& run, std::uint64_t t) { return run.step(t - 1); });
 }
 
 // ---- A kernel per operation -------------------------------------------------------------------

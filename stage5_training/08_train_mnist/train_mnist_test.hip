@@ -517,7 +517,7 @@ TEST_CASE("a large learning rate makes no right version wrong, and hides no wron
   const mnist::Digits digits = mnist::draw(200, 3);
   const DeviceDigits images(digits);
   for (const optimizers::Kind kind : optimizers::kKinds)
-    for (const float rate : {1e-3f, 0.03f, 0.2f}) {
+    for (const float rate : {1e-3f, 0.03f, 0.2f, 10.0f, 1e3f}) {
       Settings settings;
       settings.hidden = 8, settings.batch = 20, settings.optimizer = kind, settings.seed = 11;
       settings.learning_rate = rate;

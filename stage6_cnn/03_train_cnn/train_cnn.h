@@ -116,10 +116,10 @@ class Reference {
  public:
   using Array = std::vector<double>;
 
-  // A contrary one decides otherwise where a float version might: which value of a window is the
+  // The first twin decides otherwise where a float version might: which value of a window is the
   // largest, and whether a sum is above 0.
-  explicit Reference(const std::vector<std::vector<float>>& parameters, bool contrary = false)
-      : contrary_(contrary) {
+  explicit Reference(const std::vector<std::vector<float>>& parameters, unsigned twin = 0)
+      : twin_(twin) {
     for (const std::vector<float>& values : parameters) {
       parameters_.emplace_back(values.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -137,13 +137,16 @@ class Reference {
   }
   // One step of the optimizer, number t (the first is 1).
   void update(const mnist::Settings& settings, std::uint64_t t) {
-    for (size_t k = 0; k < parameters_.size(); ++k)
+    for (size_t k = 0; k < parameters_.size(); ++k) {
       optimizers::step_cpu(settings.optimizer, mnist::hyperparameters_of(settings), t,
                            std::vector<float>(gradients_[k].begin(), gradients_[k].end()),
                            parameters_[k]);
+      train_toy::Twins::move(parameters_[k], twin_, t, static_cast<std::uint32_t>(k));
+    }
   }
 
   const std::vector<Array>& gradients() const { return gradients_; }
+  Array gradient() const { return train_toy::flat(gradients_); }
   const std::vector<std::vector<optimizers::Element>>& parameters() const { return parameters_; }
 
  private:
@@ -173,7 +176,7 @@ class Reference {
   static void finish(Sum& sum, size_t terms) {
     sum.doubt *= 2 * std::sqrt(static_cast<double>(terms)) * kFloatRoundoff;
   }
-  bool passes(const Sum& sum) const { return (sum.value > 0) != (contrary_ && sum.in_doubt(0)); }
+  bool passes(const Sum& sum) const { return (sum.value > 0) != (twin_ == 1 && sum.in_doubt(0)); }
 
   // Calls visit(index in the filters, index in x) for each product in the sum that is output
   // `place`: what lies outside of the image is 0 and left out.
@@ -207,7 +210,7 @@ class Reference {
       for (const size_t other : window)
         if (sums[other].value > sums[best].value) best = other;
       const Sum largest = sums[best];
-      if (contrary_)
+      if (twin_ == 1)
         for (const size_t other : window)
           if (sums[other].in_doubt(largest.value)) best = other;
       pooled.values.push_back(std::fmax(largest.value, 0.0));
@@ -269,8 +272,10 @@ class Reference {
     for (const double logit : grad) sum += std::exp(logit - max);
     const size_t label = digits.labels[row];
     const double loss = share * (std::log(sum) + max - grad[label]);
-    for (size_t c = 0; c < kClasses; ++c)
-      grad[c] = share * (std::exp(grad[c] - max) / sum - (c == label ? 1 : 0));
+    for (size_t c = 0; c < kClasses; ++c) {
+      const double p = std::exp(grad[c] - max) / sum;
+      grad[c] = share * (train_toy::Twins::stored(p, twin_) - (c == label ? 1 : 0));
+    }
 
     grad = multiply_backward(6, h.values, grad);
     for (size_t i = 0; i < grad.size(); ++i)
@@ -281,7 +286,7 @@ class Reference {
     return loss;
   }
 
-  bool contrary_;
+  unsigned twin_;
   std::vector<std::vector<optimizers::Element>> parameters_;
   std::vector<Array> gradients_;
 };
@@ -299,25 +304,18 @@ inline constexpr size_t kCheckedSteps = 20;
 // What the first `steps` steps must do from these parameters; it may end before. Two values of a
 // window may be so close to one another, or a sum to 0, that float versions do not agree on the
 // larger: a gradient then takes another way, and the loss is off by a thousandth for the next
-// steps. The twin takes all those ways. Three times what the twins drift apart is allowed.
+// steps. The first twin takes all those ways. Three times what the twins drift away is allowed.
 inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  Reference reference(parameters), twin(train_toy::Twins::beside(parameters), true);
   const Course course{digits.count(), settings.batch, settings.seed};
-  Trajectory result;
-  train_toy::Twins twins(3);
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    const std::vector<size_t> rows = rows_of(course, step);
-    const double loss = reference.differentiate(digits, rows);
-    if (!twins.add(result, loss, twin.differentiate(digits, rows))) break;
-    if (step == 0) {
-      result.gradient = train_toy::flat(reference.gradients());
-      result.twin_gradient = train_toy::flat(twin.gradients());
-    }
-    reference.update(settings, step + 1);
-    twin.update(settings, step + 1);
-  }
-  return result;
+  return train_toy::follow(
+      steps, 2, train_toy::Twins(3),
+      [&](unsigned twin) { return Reference(train_toy::Twins::beside(parameters, twin), twin); },
+      [&](Reference& run, std::uint64_t t) {
+        const double loss = run.differentiate(digits, rows_of(course, t - 1));
+        run.update(settings, t);
+        return loss;
+      });
 }
 
 // ---- A training -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 
 namespace shakespeare {
 
@@ -105,11 +106,13 @@ inline Numbers normalize_backward(Numbers& grad_gain, Numbers& grad_bias, const 
   return grad_x;
 }
 
-// The model and its optimizer. Tensors in the order of Model::tensors() of step 7.5.
+// The model and its optimizer. Tensors in the order of Model::tensors() of step 7.5. A twin
+// begins nearby: see train_toy::Twins.
 class Reference {
  public:
-  Reference(const Sizes& sizes, const std::vector<std::vector<float>>& parameters)
-      : sizes_(sizes), vocabulary_(parameters[0].size() / sizes.width) {
+  Reference(const Sizes& sizes, const std::vector<std::vector<float>>& parameters,
+            unsigned twin = 0)
+      : sizes_(sizes), vocabulary_(parameters[0].size() / sizes.width), twin_(twin) {
     for (const std::vector<float>& values : parameters) {
       p_.emplace_back(values.begin(), values.end());
       elements_.emplace_back(values.size());
@@ -126,6 +129,7 @@ class Reference {
     backward(batch);
     for (std::size_t k = 0; k < p_.size(); ++k) {
       optimizers::step_cpu(kind, hyper, t, {grad_[k].begin(), grad_[k].end()}, elements_[k]);
+      train_toy::Twins::move(elements_[k], twin_, t, static_cast<std::uint32_t>(k));
       for (std::size_t i = 0; i < p_[k].size(); ++i) p_[k][i] = elements_[k][i].w;
     }
     return loss;
@@ -133,7 +137,7 @@ class Reference {
 
   const std::vector<Numbers>& parameters() const { return p_; }
   // Of the last step that was wanted.
-  const std::vector<Numbers>& gradients() const { return grad_; }
+  Numbers gradient() const { return train_toy::flat(grad_); }
 
   // The forward pass alone. A batch has pieces of sizes.context characters, as many as it likes.
   double loss_of(const Batch& batch) {
@@ -155,9 +159,11 @@ class Reference {
       for (std::size_t c = 0; c < vocabulary_; ++c) sum += std::exp(logits[c] - max);
       const std::size_t label = batch.labels[row];
       loss += (std::log(sum) + max - logits[label]) / static_cast<double>(rows);
-      for (std::size_t c = 0; c < vocabulary_; ++c)
+      for (std::size_t c = 0; c < vocabulary_; ++c) {
+        const double p = std::exp(logits[c] - max) / sum;
         logits[c] =
-            (std::exp(logits[c] - max) / sum - (c == label ? 1 : 0)) / static_cast<double>(rows);
+            (train_toy::Twins::stored(p, twin_) - (c == label ? 1 : 0)) / static_cast<double>(rows);
+      }
     }
     return loss;
   }
@@ -281,6 +287,7 @@ class Reference {
 
   Sizes sizes_;
   std::size_t vocabulary_;
+  unsigned twin_;
   std::vector<Numbers> p_, grad_;
   std::vector<std::vector<optimizers::Element>> elements_;
   std::vector<Numbers> x_;

@@ -949,24 +949,18 @@ inline std::vector<std::vector<float>> parameters_of(const Model& model) {
 // What the first `steps` steps must do from these parameters, in double; it may end before.
 inline Trajectory trajectory_cpu(const Settings& settings, const std::vector<std::uint8_t>& text,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  shakespeare::Reference reference(settings.sizes, parameters);
-  shakespeare::Reference twin(settings.sizes, train_toy::Twins::beside(parameters));
   const std::vector<Schedule> list = schedules(settings);
-  Trajectory want;
-  train_toy::Twins pair = twins();
-  for (size_t step = 0; step < steps; ++step) {
-    const shakespeare::Batch batch = batch_of(settings, text, step);
-    const bool update = step == 0 || step + 1 < steps;  // the gradient of the first is compared
-    const auto take = [&](shakespeare::Reference& one) {
-      return one.step(batch, settings.optimizer, list[step].hyper, step + 1, update);
-    };
-    const double loss = take(reference);
-    if (!pair.add(want, loss, take(twin))) break;
-    if (step == 0)
-      want.gradient = train_toy::flat(reference.gradients()),
-      want.twin_gradient = train_toy::flat(twin.gradients());
-  }
-  return want;
+  return train_toy::follow(
+      steps, 1, twins(),
+      [&](unsigned twin) {
+        return shakespeare::Reference(settings.sizes, train_toy::Twins::beside(parameters, twin),
+                                      twin);
+      },
+      [&](shakespeare::Reference& run, std::uint64_t t) {
+        const bool update = t == 1 || t < steps;  // the gradient of the first is compared
+        return run.step(batch_of(settings, text, t - 1), settings.optimizer, list[t - 1].hyper, t,
+                        update);
+      });
 }
 
 }  // namespace train_shakespeare

@@ -324,9 +324,9 @@ Comparison check_forward(Training& training, const Corpus& corpus) {
                                    train_shakespeare::parameters_of(training.model));
   shakespeare::Reference twin(
       training.settings.sizes,
-      train_toy::Twins::beside(train_shakespeare::parameters_of(training.model)));
+      train_toy::Twins::beside(train_shakespeare::parameters_of(training.model), 1));
   train_shakespeare::Trajectory want;
-  train_shakespeare::twins().add(want, reference.loss_of(piece), twin.loss_of(piece));
+  train_shakespeare::twins().add(want, reference.loss_of(piece), {twin.loss_of(piece)});
   const float got = static_cast<float>(
       train_shakespeare::loss_of(training.model, training.plain, training.train(), 1));
   return train_toy::compare_losses({got}, want);
@@ -361,7 +361,8 @@ train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_
   training.restart();
   const std::vector<float> losses = first_losses(training, launch, steps);
   training.restart();
-  const auto weights = train_toy::Twins::beside(train_shakespeare::parameters_of(training.model));
+  const auto weights =
+      train_toy::Twins::beside(train_shakespeare::parameters_of(training.model), 1);
   for (size_t k = 0; k < weights.size(); ++k)
     HIP_CHECK(hipMemcpy(training.model.tensors()[k].w, weights[k].data(),
                         weights[k].size() * sizeof(float), hipMemcpyHostToDevice));
@@ -369,7 +370,7 @@ train_shakespeare::Trajectory trajectory_of_operations(Training& training, size_
   train_shakespeare::Trajectory want;
   train_toy::Twins twins = train_shakespeare::twins();
   for (size_t i = 0; i < steps; ++i)
-    if (!twins.add(want, static_cast<double>(losses[i]), static_cast<double>(twin[i]))) break;
+    if (!twins.add(want, static_cast<double>(losses[i]), {static_cast<double>(twin[i])})) break;
   return want;
 }
 
