@@ -265,8 +265,10 @@ inline Sales parse(std::string_view text, size_t threads = 0) {
     size_t end = std::string_view::npos;  // the end of the line at t / threads of the text
     if (t < threads) end = text.find('\n', std::max(begin, text.size() / threads * t));
     end = end == std::string_view::npos ? text.size() : end + 1;
-    // async, and not std::thread: what a part throws (no memory) is thrown by get() below.
-    parts.push_back(std::async(std::launch::async, [piece = text.substr(begin, end - begin)] {
+    // async, and not std::thread: what a part throws (no memory) is thrown by get() below. There
+    // this thread reads the first part itself.
+    const std::launch policy = t == 1 ? std::launch::deferred : std::launch::async;
+    parts.push_back(std::async(policy, [piece = text.substr(begin, end - begin)] {
       Part part;
       part.read(piece);
       return part;
