@@ -211,8 +211,14 @@ def printable() -> dict[str, bytes]:
             "steers": "\u202e\u200b\u2028\ufeff\u0085".encode(), "bytes": b"\xff\xc0\x80\xed\xa0\x80\xf4\x90"}
 
 
+def output_file() -> dict[str, bytes]:
+    return {"dead": b"F.2147483646.partial", "init": b"F.1.partial", "large": b"F.99999999999.partial",
+            "no_number": b"F.x.partial", "empty": b"F..partial", "other_file": b"G.2147483646.partial",
+            "longer": b"F.2147483646.partial.txt"}
+
+
 MAKERS = [idx, mnist_data, npy, safetensors, checkpoint, checkpoint_sales, checkpoint_shakespeare, sales,
-          shakespeare_text, vocabulary, options, printable]
+          shakespeare_text, vocabulary, options, printable, output_file]
 
 
 def main() -> None:
