@@ -61,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
 
+  fuzz::expect(sequential::all_finite(model.values()), "every value is finite");
   for (const auto& [key, text] : state->more)  // as a training of another kind refuses it
     if (text != "wanted")
       fuzz::read_or_refused(file.path(), [&text = text] {
