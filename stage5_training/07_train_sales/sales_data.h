@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "common/options.h"
+#include "common/printable.h"
 
 namespace sales {
 
@@ -108,9 +109,7 @@ inline std::string quoted(std::string_view field) {
   size_t end = std::min(field.size(), kMost);
   while (end < field.size() && end > 0 && (static_cast<unsigned char>(field[end]) & 0xC0) == 0x80)
     --end;  // not between the bytes of one character
-  std::string text = "'" + std::string(field.substr(0, end)) + "'";
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  const std::string text = "'" + printable(std::string(field.substr(0, end))) + "'";
   return end < field.size() ? text + "..." : text;
 }
 

@@ -180,7 +180,9 @@ TEST_CASE("fields of any length, and messages that stay short", "[harness]") {
   for (int i = 0; i < 50; ++i) accents += "é";
   const std::string cut = refusal(with_field(4, "x" + accents));  // 40 bytes end within an é
   CHECK(sales::utf8_end(cut) == cut.size());
-  CHECK(refusal(with_field(4, "\x1B[31m\x7F")) == "line 1: quantity '?[31m?' is no number");
+  CHECK(refusal(with_field(4, "\x1B[31m\x7F")) ==
+        R"(line 1: quantity '\x1b[31m\x7f' is no number)");
+  CHECK(refusal(with_field(4, "0\xC2\x85")) == R"(line 1: quantity '0\x85' is no number)");
 }
 
 TEST_CASE("lines are counted right, however many threads there are", "[harness]") {
