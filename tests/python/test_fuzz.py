@@ -4,6 +4,7 @@ corpora of tests/fuzz/."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,4 +102,6 @@ def test_every_target_has_inputs_to_begin_with():
     for target in TARGETS:
         inputs = list((SOURCES / "corpus" / target).iterdir())
         assert inputs and all(path.stat().st_size <= 4096 for path in inputs), target
+        # libFuzzer writes into the first folder that it is given, under such names.
+        assert not [path for path in inputs if re.fullmatch(r"[0-9a-f]{40}", path.name)], target
     assert {path.stem for path in SOURCES.glob("*.dict")} <= {*TARGETS}
