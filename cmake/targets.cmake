@@ -29,6 +29,9 @@ if(COURSE_SANITIZE)
   target_compile_options(course_sanitize INTERFACE
     $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=pointer-overflow>)
   target_link_options(course_sanitize INTERFACE -fsanitize=${sanitizers})
+  if(COURSE_FUZZ)  # libFuzzer sees which branches an input takes
+    target_compile_options(course_sanitize INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
   # Compilers do not agree on a macro that says which sanitizer is on.
   foreach(sanitizer IN LISTS COURSE_SANITIZE)
     string(TOUPPER ${sanitizer} sanitizer)

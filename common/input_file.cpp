@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -9,6 +10,8 @@
 namespace input_file {
 
 namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes, where a size is not known
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw std::runtime_error(path + " " + what);
@@ -34,16 +37,23 @@ Pointer open(const std::string& path) {
 
 std::string read(const std::string& path, std::size_t most) {
   const Pointer file = open(path);
-  constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes; a file may grow while it is read
+  // One byte more than is there, so that one piece finds the end; the file may grow meanwhile.
+  std::error_code unknown;
+  const std::uintmax_t there = std::filesystem::file_size(path, unknown);
+  const auto too_long = [&] { fail(path, "has more than " + std::to_string(most) + " bytes"); };
+  if (!unknown && there > most) too_long();
+  std::size_t piece = unknown ? kPiece : static_cast<std::size_t>(there) + 1;
   std::string text;
-  for (std::size_t got = 1; got > 0;) {
+  for (bool ended = false; !ended;) {
     const std::size_t size = text.size();
-    text.resize(size + std::max(kPiece, size / 2));
-    got = std::fread(&text[size], 1, text.size() - size, file.get());
+    text.resize(size + piece);
+    const std::size_t got = std::fread(&text[size], 1, piece, file.get());
     if (std::ferror(file.get()) != 0)
       fail(path, std::string("cannot be read: ") + std::strerror(errno));
+    ended = got < piece;
     text.resize(size + got);
-    if (text.size() > most) fail(path, "has more than " + std::to_string(most) + " bytes");
+    if (text.size() > most) too_long();
+    piece = std::max(kPiece, text.size() / 2);
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "common/input_file.h"
+#include "common/printable.h"
 
 namespace {
 
@@ -95,7 +96,7 @@ const Type& find_type(const Reader& file, const std::string& descr) {
   const std::string name = descr.substr(0, descr.find('\'', 1)).substr(1);
   for (const Type& type : kTypes)
     if (name == type.name) return type;
-  file.fail("holds elements of type '" + name.substr(0, 20) +
+  file.fail("holds elements of type '" + printable(name.substr(0, 20)) +
             "'; float32, float64, int32, int64 and uint8 can be read");
 }
 

@@ -1,12 +1,14 @@
 // A launch: checked as a device would check it, then its blocks are spread over the host's threads.
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -251,10 +253,12 @@ const Order& order() {
     if (value == "forward") return Order{};
     if (value == "reverse") return Order{Order::reverse, 0};
     if (value == "waves") return Order{Order::waves, 0};
-    char* end = nullptr;
-    if (value.rfind("random:", 0) == 0 && value.size() > 7) {
-      const std::uint64_t seed = std::strtoull(value.c_str() + 7, &end, 10);
-      if (*end == '\0') return Order{Order::random, seed};
+    const std::string random = "random:";
+    if (value.rfind(random, 0) == 0) {  // a seed that is negative or too large is none
+      std::uint64_t seed = 0;
+      const char* const end = value.data() + value.size();
+      const auto [stop, error] = std::from_chars(value.data() + random.size(), end, seed);
+      if (error == std::errc() && stop == end) return Order{Order::random, seed};
     }
     refuse("HIP_CPU_ORDER", text, "forward, reverse, waves or random:SEED");
   }();

@@ -128,6 +128,7 @@ TEST_CASE("npy: what can't be read is named") {
   CHECK(contains_text(complaint(npy(header("<f2", "(1,)"), "xx")), "'<f2'"));
   CHECK(contains_text(complaint(npy(header(">f4", "(1,)"), four)), "'>f4'"));
   CHECK(contains_text(complaint(npy(header("|O", "(1,)"), four)), "'|O'"));
+  CHECK(contains_text(complaint(npy(header("<\n\x1b[2J", "(1,)"), four)), R"('<\x0a\x1b[2J')"));
   CHECK(contains_text(complaint(npy(header("<f4", "(1, 1)", "True"), four)), "Fortran order"));
   CHECK(contains_text(complaint(npy("{}", four)), "'descr'"));
   CHECK(contains_text(complaint(npy("{'descr': '<f4', 'fortran_order': False}", four)), "'shape'"));

@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "common/gpu.h"
+#include "common/printable.h"
 #include "common/program.h"
 #include "common/random.h"
 #include "common/rounding.h"
@@ -747,9 +748,14 @@ struct TrainingState {
 // that shall go on from it wants. `has` is empty where the checkpoint does not say.
 inline void require_same(const std::string& path, const char* what, const std::string& has,
                          const std::string& wants) {
+  constexpr size_t kMostPlain = 60;  // characters; a longer text, or one that steers, is quoted
+  const auto shown = [](const std::string& text) {
+    const bool plain = text.size() <= kMostPlain && printable(text) == text;
+    return plain ? text : safetensors::quoted(text);
+  };
   if (has != wants)
     throw std::runtime_error(path + " is of a training with " + what + " " +
-                             (has.empty() ? "unknown" : has) + ", not " + wants);
+                             (has.empty() ? "unknown" : shown(has)) + ", not " + shown(wants));
 }
 
 inline bool all_finite(const std::vector<float>& values) {

@@ -813,6 +813,17 @@ TEST_CASE("checkpoints of other models are refused and leave the model as it was
   CHECK_THROWS_AS(save(folder.file("no/folder"), model), std::runtime_error);
 }
 
+TEST_CASE("what a checkpoint says of another training is one short line") {
+  const auto complaint_of = [](const std::string& has) {
+    return complaint<std::runtime_error>(
+        [&] { sequential::require_same("F", "sales", has, "file 1"); });
+  };
+  CHECK(complaint_of("file 2") == "F is of a training with sales file 2, not file 1");
+  CHECK(complaint_of("") == "F is of a training with sales unknown, not file 1");
+  CHECK(complaint_of("\x1b[2J\n") == R"(F is of a training with sales "\u001b[2J\n", not file 1)");
+  CHECK(complaint_of(std::string(100000, 'x')).size() < 120);
+}
+
 TEST_CASE("a truncated or damaged checkpoint never crashes and never half loads", "[harness]") {
   const Folder folder;
   const std::string path = folder.file("model.safetensors"), bad = folder.file("bad");

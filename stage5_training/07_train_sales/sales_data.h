@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "common/options.h"
+#include "common/printable.h"
 
 namespace sales {
 
@@ -108,9 +109,7 @@ inline std::string quoted(std::string_view field) {
   size_t end = std::min(field.size(), kMost);
   while (end < field.size() && end > 0 && (static_cast<unsigned char>(field[end]) & 0xC0) == 0x80)
     --end;  // not between the bytes of one character
-  std::string text = "'" + std::string(field.substr(0, end)) + "'";
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  const std::string text = "'" + printable(std::string(field.substr(0, end))) + "'";
   return end < field.size() ? text + "..." : text;
 }
 
@@ -265,8 +264,10 @@ inline Sales parse(std::string_view text, size_t threads = 0) {
     size_t end = std::string_view::npos;  // the end of the line at t / threads of the text
     if (t < threads) end = text.find('\n', std::max(begin, text.size() / threads * t));
     end = end == std::string_view::npos ? text.size() : end + 1;
-    // async, and not std::thread: what a part throws (no memory) is thrown by get() below.
-    parts.push_back(std::async(std::launch::async, [piece = text.substr(begin, end - begin)] {
+    // async, and not std::thread: what a part throws (no memory) is thrown by get() below. There
+    // this thread reads the first part itself.
+    const std::launch policy = t == 1 ? std::launch::deferred : std::launch::async;
+    parts.push_back(std::async(policy, [piece = text.substr(begin, end - begin)] {
       Part part;
       part.read(piece);
       return part;

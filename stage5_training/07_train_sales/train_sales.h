@@ -823,24 +823,30 @@ inline Encoding encoding_of(const std::map<std::string, std::string>& texts) {
       throw std::invalid_argument(std::string("it does not say the \"") + key + "\" of its sales");
     return found->second;
   };
+  const auto refuse = [](const char* key, const char* what) {
+    throw std::invalid_argument(std::string("its \"") + key + "\" " + what);
+  };
   const auto numbers = [&](const char* key, float(&values)[kMeasures]) {
     const std::string digits = text(key);
     const char* at = digits.c_str();
     for (float& value : values) {
       char* end = nullptr;
       value = std::strtof(at, &end);
-      if (end == at || !std::isfinite(value))
-        throw std::invalid_argument(std::string("its \"") + key + "\" is not four numbers");
+      if (end == at || !std::isfinite(value)) refuse(key, "is not four numbers");
       at = end;
     }
+    if (at != digits.c_str() + digits.size()) refuse(key, "is not four numbers");
   };
   Encoding encoding;
   numbers("mean", encoding.normalization.mean);
   numbers("scale", encoding.normalization.scale);
+  for (const float scale : encoding.normalization.scale)  // a total is divided by it again
+    if (!(scale > 0 && std::isfinite(1 / scale))) refuse("scale", "has numbers that are no scale");
   const std::string names = text("categories");
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find('\t', begin), names.size());
     encoding.categories.push_back(names.substr(begin, end - begin));
+    if (encoding.categories.back().empty()) refuse("categories", "has one without a name");
     begin = end + 1;
   }
   if (encoding.categories.size() > kCategories)

@@ -180,7 +180,9 @@ TEST_CASE("fields of any length, and messages that stay short", "[harness]") {
   for (int i = 0; i < 50; ++i) accents += "é";
   const std::string cut = refusal(with_field(4, "x" + accents));  // 40 bytes end within an é
   CHECK(sales::utf8_end(cut) == cut.size());
-  CHECK(refusal(with_field(4, "\x1B[31m\x7F")) == "line 1: quantity '?[31m?' is no number");
+  CHECK(refusal(with_field(4, "\x1B[31m\x7F")) ==
+        R"(line 1: quantity '\x1b[31m\x7f' is no number)");
+  CHECK(refusal(with_field(4, "0\xC2\x85")) == R"(line 1: quantity '0\x85' is no number)");
 }
 
 TEST_CASE("lines are counted right, however many threads there are", "[harness]") {
@@ -671,4 +673,26 @@ TEST_CASE("a checkpoint holds what new sales need, and another training's is ref
   REQUIRE_THROWS_AS(encoding_of(texts), std::invalid_argument);
   texts["scale"] = "1 2 nan 3";
   REQUIRE_THROWS_AS(encoding_of(texts), std::invalid_argument);
+}
+
+TEST_CASE("train_sales: a checkpoint's encoding is what texts_of() writes, or is refused") {
+  const std::map<std::string, std::string> right{
+      {"categories", "Books\tGarden"}, {"mean", "1 0x1p-3 -2 0"}, {"scale", "1 2 0x1p-100 3"}};
+  const Encoding encoding = encoding_of(right);
+  CHECK(encoding.categories == std::vector<std::string>{"Books", "Garden"});
+  CHECK(encoding_of(texts_of(encoding)).categories == encoding.categories);
+  const auto refused = [&](const char* key, const char* text) {
+    auto texts = right;
+    texts[key] = text;
+    CAPTURE(key, text);
+    CHECK_THROWS_AS(encoding_of(texts), std::invalid_argument);
+  };
+  refused("mean", "1 2 3 4 5");
+  refused("mean", "1 2 3 4x");
+  refused("scale", "1 0 1 1");  // a total would be divided by it
+  refused("scale", "1 1 1 -2");
+  refused("scale", "1 1 1 0x1p-140");  // its reciprocal is infinite
+  refused("categories", "");
+  refused("categories", "Books\t");
+  refused("categories", "Books\t\tGarden");
 }

@@ -34,6 +34,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -883,6 +884,20 @@ struct Checkpoint {
   std::uint64_t steps;
 };
 
+// Throws std::runtime_error where a checkpoint claims a model that is larger than its file: before
+// memory is taken for it.
+inline void check_claim(const std::string& path, const Sizes& claimed) {
+  const double layers = static_cast<double>(claimed.layers);
+  const double width = static_cast<double>(claimed.width);
+  const double context = static_cast<double>(claimed.context);
+  const double bytes = sizeof(float) * width * (layers * 12 * width + context);
+  if (bytes > static_cast<double>(std::filesystem::file_size(path)))
+    throw std::runtime_error(path + " claims " + std::to_string(claimed.layers) +
+                             " layers of width " + std::to_string(claimed.width) +
+                             " for a context of " + std::to_string(claimed.context) +
+                             ", and is too short for them");
+}
+
 // Throws std::runtime_error, one line that names the file, where it is no checkpoint of this step.
 inline Checkpoint read_checkpoint(const std::string& path) {
   try {
@@ -905,6 +920,7 @@ inline Checkpoint read_checkpoint(const std::string& path) {
         Vocabulary::from_text(text("vocabulary")),
         state.steps};
     check(checkpoint.sizes);
+    check_claim(path, checkpoint.sizes);
     return checkpoint;
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + " holds no model that writes: " + error.what());

@@ -107,20 +107,6 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
-// Throws std::invalid_argument where a checkpoint claims a model that is larger than its file:
-// before memory is taken for it.
-void check_claim(const std::string& path, const Sizes& claimed) {
-  const double layers = static_cast<double>(claimed.layers);
-  const double width = static_cast<double>(claimed.width);
-  const double context = static_cast<double>(claimed.context);
-  const double bytes = sizeof(float) * width * (layers * 12 * width + context);
-  if (bytes > static_cast<double>(std::filesystem::file_size(path)))
-    throw std::invalid_argument(path + " claims " + std::to_string(claimed.layers) +
-                                " layers of width " + std::to_string(claimed.width) +
-                                " for a context of " + std::to_string(claimed.context) +
-                                ", and is too short for them");
-}
-
 // A new line where nothing else is asked for; a text may have none.
 std::string prompt_of(const Options& options, const Vocabulary& vocabulary) {
   const std::string& known = vocabulary.characters();
@@ -183,7 +169,6 @@ void generate(const Options& options, Report& report) {
   const Sampling sampling = sampling_of(options);
   training::load_or_refuse([&] {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
-    check_claim(path, checkpoint.sizes);
     train_shakespeare::Model model(checkpoint.sizes, checkpoint.vocabulary.size());
     sequential::load(path, model);
     const std::string prompt = prompt_of(options, checkpoint.vocabulary);
@@ -206,7 +191,6 @@ void evaluate(const Options& options, const Data& data, Report& report) {
     const train_shakespeare::Checkpoint checkpoint = train_shakespeare::read_checkpoint(path);
     if (checkpoint.vocabulary.characters() != data.corpus.vocabulary.characters())
       throw std::invalid_argument(path + " knows other characters than " + data.name);
-    check_claim(path, checkpoint.sizes);
     train_shakespeare::Model model(checkpoint.sizes, checkpoint.vocabulary.size());
     sequential::load(path, model);
     train_shakespeare::Pass pass(checkpoint.sizes, checkpoint.vocabulary.size(),

@@ -318,6 +318,13 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
     REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), damaged));
   }
   REQUIRE(same_bits(parameters_of(training), before));
+
+  // A claim that is larger than the file is refused before there is a model.
+  safetensors::File claims;
+  claims.metadata = safetensors::read(path).metadata;
+  claims.metadata["training.more.layers"] = "999999999";
+  safetensors::write(damaged, claims);
+  REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), "claims 999999999 layers"));
 }
 
 TEST_CASE("models and texts that can't be are refused") {

@@ -152,10 +152,11 @@ def test_help_into_a_full_disk_fails_in_one_line() -> None:
     assert done.returncode != 0 and len(done.stderr.splitlines()) == 1
 
 
-def test_a_wrong_order_is_one_line() -> None:
+@pytest.mark.parametrize("order", ["x", "random:", "random:-1", "random: 1", "random:18446744073709551616"])
+def test_a_wrong_order_is_one_line(order: str) -> None:
     found = [program for program in programs() if program.name == "vector_add"]
     if not found:
         pytest.skip("vector_add is not built")
-    done = subprocess.run([found[0], "--quick"], env={**os.environ, "HIP_CPU_ORDER": "x"},
+    done = subprocess.run([found[0], "--quick"], env={**os.environ, "HIP_CPU_ORDER": order},
                           capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,43 @@
+// safetensors::read() and write(): a file that was read and is written again is the same.
+#include "common/safetensors.h"
+
+#include <cstring>
+
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+void expect_same(const safetensors::File& got, const safetensors::File& want) {
+  fuzz::expect(got.metadata == want.metadata, "the metadata comes back");
+  fuzz::expect(got.tensors.size() == want.tensors.size(), "all tensors come back");
+  for (const safetensors::Tensor& tensor : want.tensors) {
+    const safetensors::Tensor* found = got.find(tensor.name);
+    fuzz::expect(found != nullptr && found->shape == tensor.shape, "each shape comes back");
+    fuzz::expect(found->values.size() == tensor.values.size(), "all values come back");
+    fuzz::expect(tensor.values.empty() || std::memcmp(found->values.data(), tensor.values.data(),
+                                                      tensor.values.size() * sizeof(float)) == 0,
+                 "the values come back bit for bit");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static fuzz::MemoryFile file;
+  static const fuzz::Folder folder;
+  file.fill(fuzz::text_of(data, size));
+  const auto read =
+      fuzz::read_or_refused(file.path(), [] { return safetensors::read(file.path()); });
+  if (!read) return 0;
+
+  for (const safetensors::Tensor& tensor : read->tensors) {
+    std::size_t count = 1;
+    for (const std::size_t extent : tensor.shape) count *= extent;
+    fuzz::expect(tensor.values.size() == count, "there are as many values as the shape says");
+    fuzz::expect(read->find(tensor.name) == &tensor, "each name is there once");
+  }
+  const std::string path = folder.file("again");
+  safetensors::write(path, *read);
+  expect_same(safetensors::read(path), *read);
+  return 0;
+}
