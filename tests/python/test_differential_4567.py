@@ -169,12 +169,12 @@ def softmax_backward(rng: Generator) -> Drawn:
     value = p * (grad_p - (p.astype(float) * grad_p).sum(-1, keepdims=True))
     terms = size_p * (size_g + absolute)
     lost = cols * ETA * (1 + size_p + size_g.sum(-1, keepdims=True))  # by products below the normal range
-    largest = numpy.maximum(terms, absolute)
+    most = numpy.maximum(terms, size_g + absolute)
     if cols:  # the Jacobian's slopes, too
-        largest = numpy.maximum(largest, size_p * (1 + size_p.max(-1, keepdims=True)))
+        most = numpy.maximum(most, size_p * (1 + size_p.max(-1, keepdims=True)))
     nan = (numpy.isnan(p) | numpy.isnan(grad_p)).any(-1, keepdims=True)
     grad_x = Approximate.settled(numpy.where(nan, numpy.nan, numpy.where(numpy.isfinite(value), value, 0)),
-                                 (cols + 4) * U * 1.001 * terms + lost, ~(largest <= LARGEST / 2) & ~nan)
+                                 (cols + 4) * U * 1.001 * terms + lost, ~(most <= LARGEST / 2) & ~nan)
     return Drawn({"p": p, "grad_p": grad_p}, wants(grad_x=grad_x), drawn_offset(rng))
 
 
@@ -563,6 +563,7 @@ def layernorm(rng: Generator) -> Drawn:
     choice = rng.random()
     if choice < 0.15:
         given[:] = given[:, :1]  # equal elements
+        eps = float(rng.choice([0, eps]))
     elif choice < 0.3:
         given += numpy.float32(rng.choice([1e3, 1e6, -1e30]))  # far from 0
     residual = values(rng, (rows, cols), of_kind[3]) if rng.random() < 0.3 else None
