@@ -16,7 +16,8 @@ numpy = pytest.importorskip("numpy")
 pytest.importorskip("safetensors", reason="pip install -r scripts/requirements.txt")
 
 from approximate import (  # noqa: E402
-    TINY, Approximate, exact_product, matmul, multiply_add, product, relu, square_root, unknown_where)
+    TINY, Approximate, exact_product, is_integer, matmul, multiply_add, product, relu, square_root,
+    unknown_where)
 from differential import (  # noqa: E402
     ETA, LARGEST, Drawn, Known, U, Want, accepted_mistakes, differences, differences_of, extent, kinds,
     report, shape, values)
@@ -411,8 +412,9 @@ def conv2d_backward(rng: Generator) -> Drawn:
     def want(version: str) -> dict[str, Want]:
         result = grad_x
         if is_winograd(version, of_w, at) and N * C * K:
-            around = numpy.zeros((N, K, H + 2, W + 2))  # the window of element h begins at output h + pad - 2
-            rows, cols = (numpy.arange(-2, n) + pad for n, pad in ((H, at["pad_h"]), (W, at["pad_w"])))
+            # The window of element h begins at output h + pad - 2, and tiles are whole.
+            rows, cols = (numpy.arange(-2, -(-n // 4) * 4) + at[f"pad_{side}"] for n, side in ((H, "h"), (W, "w")))
+            around = numpy.zeros((N, K, len(rows), len(cols)))
             good = [(of >= 0) & (of < n) for of, n in ((rows, P), (cols, Q))]
             around[:, :, numpy.flatnonzero(good[0])[:, None], numpy.flatnonzero(good[1])] = grad_y[
                 :, :, rows[good[0]][:, None], cols[good[1]]]
@@ -439,7 +441,8 @@ def scattered(terms: Approximate, to: Array, size: int) -> Approximate:
     count = numpy.bincount(to, minlength=size)[:, None]
     up, down = total(numpy.isposinf(terms.value)) > 0, total(numpy.isneginf(terms.value)) > 0
     nan = (total(numpy.isnan(terms.value)) > 0) | (up & down)
-    error = numpy.maximum(count - 1, 0) * U * 1.001 * size_of
+    exact = is_integer(terms).all() & (size_of < 2 ** 24)
+    error = numpy.where(exact, 0, numpy.maximum(count - 1, 0) * U * 1.001 * size_of)
     mixed = ~(size_of <= LARGEST) & ((numpy.abs(value) < size_of) | up | down)
     value = numpy.where(nan, numpy.nan, numpy.where(up, numpy.inf, numpy.where(down, -numpy.inf, value)))
     return Approximate.settled(value, error, mixed & ~nan)
