@@ -413,7 +413,8 @@ def conv2d_backward(rng: Generator) -> Drawn:
         result = grad_x
         if is_winograd(version, of_w, at) and N * C * K:
             # The window of element h begins at output h + pad - 2, and tiles are whole.
-            rows, cols = (numpy.arange(-2, -(-n // 4) * 4) + at[f"pad_{side}"] for n, side in ((H, "h"), (W, "w")))
+            rows, cols = (numpy.arange(-2, -(-n // 4) * 4) + pad
+                          for n, pad in ((H, at["pad_h"]), (W, at["pad_w"])))
             around = numpy.zeros((N, K, len(rows), len(cols)))
             good = [(of >= 0) & (of < n) for of, n in ((rows, P), (cols, Q))]
             around[:, :, numpy.flatnonzero(good[0])[:, None], numpy.flatnonzero(good[1])] = grad_y[
