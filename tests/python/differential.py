@@ -35,7 +35,10 @@ def seed() -> int:
     given = os.environ.get("COURSE_SEED")
     if given:
         return int(given)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return 0
     return int(found.stdout.strip()[:15] or "0", 16)
 
 
@@ -55,7 +58,8 @@ def extent(rng: numpy.random.Generator, most: int, least: int = 1) -> int:
 
 
 def shape(rng: numpy.random.Generator, axes: int, elements: int, least: int = 1) -> tuple[int, ...]:
-    """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 25 of them is 0."""
+    """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 25 of them is
+    0."""
     extents: list[int] = []
     for left in range(axes, 0, -1):
         if least == 0 and rng.random() < 0.04:
@@ -134,6 +138,9 @@ class Drawn:
         return ", ".join(shapes + [f"{name}={value}" for name, value in self.attributes.items()])
 
 
+Draw = Callable[[numpy.random.Generator], Drawn]
+
+
 def difference(got: numpy.ndarray, want: Want) -> str:
     """What is wrong with an output; empty: nothing."""
     value = numpy.asarray(want.value, numpy.float64)
@@ -159,8 +166,9 @@ def difference(got: numpy.ndarray, want: Want) -> str:
 
 @dataclass
 class Known:
-    """What is known to be wrong and is not mended yet: `versions` of an operator, in the cases where `applies`.
-    differences() leaves them out. A test of `example` that is expected to fail, strictly, says when it is mended."""
+    """What is known to be wrong and is not mended yet: `versions` of an operator, in the cases where
+    `applies`. differences() leaves them out. A test of `example` that is expected to fail, strictly, says
+    when it is mended."""
 
     operator: str
     versions: tuple[str, ...]
@@ -169,12 +177,14 @@ class Known:
     reason: str
 
 
-def drawn(name: str, draw: Callable[[numpy.random.Generator], Drawn], default: int) -> Iterator[tuple[int, Drawn]]:
+def drawn(name: str, draw: Draw, default: int) -> Iterator[tuple[int, Drawn]]:
     """An operator's cases, numbered. Each is the same whatever comes before it."""
     start = seed()
     for number in range(case_count(default)):
+        rng = numpy.random.default_rng([start, zlib.crc32(name.encode()), number])
         with numpy.errstate(all="ignore"):
-            yield number, draw(numpy.random.default_rng([start, zlib.crc32(name.encode()), number]))
+            case = draw(rng)
+        yield number, case
 
 
 def wanted(case: Drawn, version: str) -> dict[str, Want]:
@@ -198,7 +208,7 @@ def differences_of(operators: Operators, name: str, case: Drawn) -> dict[str, st
     return wrong
 
 
-def differences(operators: Operators, name: str, draw: Callable[[numpy.random.Generator], Drawn], default: int,
+def differences(operators: Operators, name: str, draw: Draw, default: int,
                 known: Sequence[Known] = ()) -> list[str]:
     """Draws and runs cases of an operator. A line for each version that is wrong, with what repeats it."""
     lines = []
@@ -262,9 +272,9 @@ def mistakes(rng: numpy.random.Generator, got: numpy.ndarray, want: Want) -> dic
 SLIGHT = ("the largest 1% larger", "two elements that have changed places")
 
 
-def accepted_mistakes(operators: Operators, name: str, draw: Callable[[numpy.random.Generator], Drawn],
-                      default: int) -> list[str]:
-    """The planted mistakes that the comparison lets pass: in any case, or in all if they are slight. A line each."""
+def accepted_mistakes(operators: Operators, name: str, draw: Draw, default: int) -> list[str]:
+    """The planted mistakes that the comparison lets pass: in any case, or in all if they are slight. A line
+    each."""
     accepted, slight, refused = [], set(), set()
     for number, case in drawn(name, draw, default):
         for version, outputs in operators.run(name, case.inputs, **case.attributes).items():
@@ -301,8 +311,8 @@ class Sums:
 def sums(a: numpy.ndarray, b: numpy.ndarray, roundings: float = 1) -> Sums:
     """a @ b for float32 arrays. With K terms the bound is K U sum |a b|, whatever the order of the additions
     (Jeannerod and Rump: Improved error bounds for inner products in floating-point arithmetic. SIAM J. Matrix
-    Anal. Appl. 34, 2013), times `roundings` where a term goes through more, and ETA for each product below the
-    normal range. Sums of integers below 2^24 are exact."""
+    Anal. Appl. 34, 2013), times `roundings` where a term goes through more, and ETA for each product below
+    the normal range. Sums of integers below 2^24 are exact."""
     a, b = numpy.asarray(a, numpy.float64), numpy.asarray(b, numpy.float64)
     terms = a.shape[-1]
     finite_a, finite_b = (numpy.where(numpy.isfinite(x), numpy.abs(x), 0) for x in (a, b))

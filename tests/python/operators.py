@@ -48,7 +48,8 @@ def program() -> Path:
 
 
 def waves() -> list[int | None]:
-    """The sizes of a wave that the program can run with: both on the CPU backend, the device's own on a GPU."""
+    """The sizes of a wave that the program can run with: both on the CPU backend, the device's own on a
+    GPU."""
     found = built()
     return [32, 64] if found is None or found.parent.parent.name == "cpu" else [None]
 
@@ -77,7 +78,7 @@ class Operators:
     def run(self, name: str, inputs: dict[str, numpy.ndarray],
             **attributes: object) -> dict[str, dict[str, numpy.ndarray]]:
         """What each version computed: outputs by version. Inputs become float32; attributes that are None are
-        left out. Raises Refused, or RuntimeError where the program failed or died; the next run starts it anew.
+        left out. Raises Refused, or RuntimeError where the program failed or died; the next run starts another.
         """
         save_file({key: numpy.array(value, numpy.float32, order="C") for key, value in inputs.items()},
                   self._folder / "in.safetensors",

@@ -7,7 +7,7 @@ roundoff, ETA what is lost below the normal range.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,8 +15,8 @@ numpy = pytest.importorskip("numpy")
 pytest.importorskip("safetensors", reason="pip install -r scripts/requirements.txt")
 
 from differential import (  # noqa: E402
-    ETA, LARGEST, Drawn, Known, U, Want, accepted_mistakes, affine, differences, differences_of, extent, kinds, report,
-    shape, sums, values)
+    ETA, LARGEST, Draw, Drawn, Known, U, Want, accepted_mistakes, affine, differences, differences_of, extent,
+    kinds, report, shape, sums, values)
 from operators import Operators, program, waves  # noqa: E402
 
 Rng = numpy.random.Generator
@@ -42,8 +42,9 @@ def factor(rng: Rng) -> float:
 
 
 def rounded(exact: Array) -> Want:
-    """One operation, computed in float64 and rounded to float32: every version's very bits, since float64 has more
-    than twice float32's digits (Figueroa: When is double rounding innocuous? SIGNUM Newsletter 30, 1995)."""
+    """One operation, computed in float64 and rounded to float32: every version's very bits, since float64 has
+    more than twice float32's digits (Figueroa: When is double rounding innocuous? SIGNUM Newsletter 30,
+    1995)."""
     return Want(exact.astype(numpy.float32))
 
 
@@ -73,8 +74,8 @@ def scale(rng: Rng) -> Drawn:
 
 
 def axpy(rng: Rng) -> Drawn:
-    """U of the product, unless it is fused with the sum, and U of the result. The product may overflow where the
-    result does not."""
+    """U of the product, unless it is fused with the sum, and U of the result. The product may overflow where
+    the result does not."""
     extents = shape(rng, 1, 9000, 0)
     x, y = (values(rng, extents, kind) for kind in kinds(rng, 2))
     alpha = factor(rng)
@@ -95,8 +96,8 @@ def dot(rng: Rng) -> Drawn:
 
 
 # Each function with its derivative in float64, and how far float32's may be off: (value, bound) of each. The
-# bounds are those of stage1_vector/04_activations/detail/formulas.h, which derives them: one U for each operation
-# and rounded constant, and 4 U for expf and log1pf, 8 U for erff, 10 U for tanhf.
+# bounds are those of stage1_vector/04_activations/detail/formulas.h, which derives them: one U for each
+# operation and rounded constant, and 4 U for expf and log1pf, 8 U for erff, 10 U for tanhf.
 
 Bounded = tuple[Array, Array]
 
@@ -160,9 +161,9 @@ ACCURATE = 1e4  # formulas.h promises GELU's digits up to here
 
 
 def outputs_of(name: str, x: Array, grad_y: Array | None) -> dict[str, Want]:
-    """y = f(x) and grad_x = grad_y f'(x). The second is off by grad_y times the error of f', by U, and by ETA. What
-    an infinity gives depends on whether f' has become 0: nothing is asked where it may have. GELU beyond
-    ACCURATE is judged by what cannot go wrong, which is NaN alone."""
+    """y = f(x) and grad_x = grad_y f'(x). The second is off by grad_y times the error of f', by U, and by
+    ETA. What an infinity gives depends on whether f' has become 0: nothing is asked where it may have. GELU
+    beyond ACCURATE is judged by what cannot go wrong, which is NaN alone."""
     with numpy.errstate(all="ignore"):
         (value, bound), (slope, slope_bound) = FUNCTIONS[name](x.astype(float))
         if name.startswith("gelu"):
@@ -184,7 +185,7 @@ def outputs_of(name: str, x: Array, grad_y: Array | None) -> dict[str, Want]:
     return wanted
 
 
-def activation(name: str) -> Callable[[Rng], Drawn]:
+def activation(name: str) -> Draw:
     def draw(rng: Rng) -> Drawn:
         extents = shape(rng, 1, 3000, 0)
         x, grad_y = (values(rng, extents, kind) for kind in kinds(rng, 2))
@@ -212,7 +213,8 @@ def gemv(rng: Rng) -> Drawn:
         alpha, beta = 1.0, 0.0
     n = cols if transposed else rows
     of = kinds(rng, 3)
-    a, x, y = values(rng, (rows, cols), of[0]), values(rng, (rows + cols - n,), of[1]), values(rng, (n,), of[2])
+    a = values(rng, (rows, cols), of[0])
+    x, y = values(rng, (rows + cols - n,), of[1]), values(rng, (n,), of[2])
     result = sums(a.T if transposed else a, x[:, None])
     inputs = {"a": a, "x": x, **({"y": y} if beta != 0 else {})}
     return Drawn(inputs, {"y": flat(affine(result, alpha, beta, y[:, None]))},
@@ -268,8 +270,9 @@ def round_(rng: Rng) -> Drawn:
 
 
 def gemm_mixed(rng: Rng) -> Drawn:
-    """The products of the rounded numbers are exact. A matrix unit cuts off what it adds: at most 3/2 K cuts of 2 U
-    times the sum of magnitudes (stage2_matrix/04_gemm_mixed/reference.h), which is three times the bound of sums()."""
+    """The products of the rounded numbers are exact. A matrix unit cuts off what it adds: at most 3/2 K cuts
+    of 2 U times the sum of magnitudes (stage2_matrix/04_gemm_mixed/reference.h), which is three times the
+    bound of sums()."""
     M, N, K = shape(rng, 3, 30000, 0)
     of, kind = kinds(rng, 2), type_of_number(rng)
     a, b = values(rng, (M, K), of[0]), values(rng, (K, N), of[1])
@@ -281,7 +284,7 @@ def gemm_mixed(rng: Rng) -> Drawn:
 # ---- Stage 3 --------------------------------------------------------------------------------------
 
 
-def matrix_activation(name: str) -> Callable[[Rng], Drawn]:
+def matrix_activation(name: str) -> Draw:
     def draw(rng: Rng) -> Drawn:
         """x + bias is rounded once, exactly; from there on it is stage 1's function."""
         rows, cols = shape(rng, 2, 3000, 0)
@@ -295,9 +298,10 @@ def matrix_activation(name: str) -> Callable[[Rng], Drawn]:
 
 
 def softmax_of(x: Array) -> tuple[Array, Array]:
-    """By rows, in float64, and the bound of stage3_ml_ops/02_softmax/softmax.h with the most roundings of any version:
-    a term exp(x - max), d below the maximum, is off by 3 U d and by 5 U for each exponential that it is a product
-    of; the sum by their mean, weighted by y, and U for each addition; U for the reciprocal and the product."""
+    """By rows, in float64, and the bound of stage3_ml_ops/02_softmax/softmax.h with the most roundings of any
+    version: a term exp(x - max), d below the maximum, is off by 3 U d and by 5 U for each exponential that it
+    is a product of; the sum by their mean, weighted by y, and U for each addition; U for the reciprocal and
+    the product."""
     exact = x.astype(float)
     cols = x.shape[1]
     exponentials, additions = 4 + math.ceil(cols / 8192), cols + 3
@@ -329,9 +333,9 @@ def softmax(rng: Rng) -> Drawn:
 
 
 def squared_error(rng: Rng) -> Drawn:
-    """Of the loss each term is a square, at least 0, so that its relative error is at most that of a term: 3 U of
-    the rounded difference and its square, n U of the sum, 2 U of the count and the quotient. The gradient: 4 U
-    for the difference, the count, its quotient and the product. A mean over nothing is NaN."""
+    """Of the loss each term is a square, at least 0, so that its relative error is at most that of a term: 3
+    U of the rounded difference and its square, n U of the sum, 2 U of the count and the quotient. The
+    gradient: 4 U for the difference, the count, its quotient and the product. A mean over nothing is NaN."""
     extents = shape(rng, int(rng.integers(1, 3)), 9000, 0)
     p, t = (values(rng, extents, kind) for kind in kinds(rng, 2))
     n = p.size
@@ -352,12 +356,14 @@ def squared_error(rng: Rng) -> Drawn:
         {"grad": Want(gradient, numpy.where(overflows, numpy.inf, of_gradient))})}, {"offset": offset(rng)})
 
 
-def cross_entropy_of(x: Array, labels: Array, ignore: int | None, from_probabilities: bool) -> dict[str, Want]:
-    """Of a row that counts the loss is log(sum of exp) + (max - x[label]): the sum's relative error is the largest
-    probability's, 4 U for the logarithm, U each for the difference and the sum. Where it comes from a probability
-    p, it is -log(p), which moves by -log(1 - e) where p is off by a share e, and is infinite where p is 0. The mean
-    adds U for each addition, the count and the quotient; the gradient (p - 1[label]) / count has 4 U besides p's
-    error. Rows that are ignored count nowhere: loss and gradient are 0 whatever the logits are."""
+def cross_entropy_of(x: Array, labels: Array, ignore: int | None,
+                     from_probabilities: bool) -> dict[str, Want]:
+    """Of a row that counts the loss is log(sum of exp) + (max - x[label]): the sum's relative error is the
+    largest probability's, 4 U for the logarithm, U each for the difference and the sum. Where it comes from a
+    probability p, it is -log(p), which moves by -log(1 - e) where p is off by a share e, and is infinite
+    where p is 0. The mean adds U for each addition, the count and the quotient; the gradient (p - 1[label]) /
+    count has 4 U besides p's error. Rows that are ignored count nowhere: loss and gradient are 0 whatever the
+    logits are."""
     rows, classes = x.shape
     counts = numpy.array([ignore is None or label != ignore for label in labels], bool)
     p, of_p = softmax_of(x)
@@ -372,9 +378,9 @@ def cross_entropy_of(x: Array, labels: Array, ignore: int | None, from_probabili
     chosen = at if from_probabilities else numpy.argmax(p, axis=1)
     share = of_p[every, chosen] / p[every, chosen]
     bound = numpy.where(share < 1, -numpy.log1p(-share), numpy.inf) + 6 * U * losses + TINY
-    bound = numpy.where((share < 1) & ~(numpy.isfinite(losses) & (losses > LARGEST * (1 - U))), bound, numpy.inf)
-    # Of a probability that float32 does not have, the logarithm is infinite.
-    bound = numpy.where(numpy.isinf(losses) | numpy.isnan(losses), 0, bound)
+    # A probability that float32 does not have may be 0, and a loss beyond its range may overflow.
+    bound = numpy.where((share < 1) & (losses < LARGEST * (1 - U)), bound, numpy.inf)
+    bound = numpy.where(numpy.isfinite(losses), bound, 0)
     losses, bound = numpy.where(counts, losses, 0), numpy.where(counts, bound, 0)
 
     count = counts.sum()
@@ -412,7 +418,7 @@ def cross_entropy(rng: Rng) -> Drawn:
                  {"ignore_index": ignore, "offset": offset(rng), "in_place": int(rng.integers(2))})
 
 
-CASES: dict[str, Callable[[Rng], Drawn]] = {
+CASES: dict[str, Draw] = {
     "vector_add": vector_add, "vector_multiply": vector_multiply, "scale": scale, "axpy": axpy, "dot": dot,
     **{name: activation(name) for name in FUNCTIONS},
     "transpose": transpose, "gemv": gemv, "gemm": gemm, "gemm_mixed": gemm_mixed, "round": round_,
@@ -424,7 +430,7 @@ KNOWN = [
           lambda case: not math.isfinite(case.attributes["alpha"]) and case.inputs["x"].size == 0,
           Drawn({"a": numpy.zeros((0, 3)), "x": numpy.zeros(0)}, {"y": Want(numpy.zeros(3))},
                 {"transposed": 1, "alpha": math.inf, "beta": 0.0}),
-          "gemv.h: if nothing is summed, the result is beta y. An alpha that is infinite or NaN makes it NaN."),
+          "gemv.h: if nothing is summed, the result is beta y. An infinite alpha makes it NaN."),
 ]
 
 
@@ -435,7 +441,8 @@ def test_operator(operators: Operators, name: str) -> None:
 
 
 @pytest.mark.parametrize("known", [
-    pytest.param(one, marks=pytest.mark.xfail(strict=True, reason=one.reason), id=one.operator) for one in KNOWN])
+    pytest.param(one, marks=pytest.mark.xfail(strict=True, reason=one.reason), id=one.operator)
+    for one in KNOWN])
 def test_known(operators: Operators, known: Known) -> None:
     assert not differences_of(operators, known.operator, known.example)
 
