@@ -19,7 +19,7 @@ from approximate import (  # noqa: E402
     TINY, Approximate, exact_product, is_integer, matmul, multiply_add, product, relu, square_root,
     unknown_where)
 from differential import (  # noqa: E402
-    ETA, LARGEST, Drawn, Known, U, Want, accepted_mistakes, differences, differences_of, extent, kinds,
+    ETA, LARGEST, Draw, Drawn, Known, U, Want, accepted_mistakes, differences, differences_of, extent, kinds,
     report, shape, values)
 from operators import Operators, program, waves  # noqa: E402
 from test_differential_123 import ACCURATE, FUNCTIONS  # noqa: E402
@@ -51,7 +51,6 @@ def gamma(k: float) -> float:
 
 
 # ---- Activations ----------------------------------------------------------------------------------
-
 
 
 def slope_of(name: str, x: Array) -> Approximate:
@@ -91,7 +90,7 @@ def activated(name: str, a: Approximate) -> Approximate:
 
 
 def dense(rng: Generator) -> Drawn:
-    batch, out, inside = shape(rng, 3, 60000, 0)
+    batch, out, inside = shape(rng, 3, 30000, 0)
     name = str(rng.choice(["linear", "relu", "gelu_tanh"]))
     x, w, bias = (values(rng, extents, kind) for extents, kind in zip(
         [(batch, inside), (out, inside), (out,)], kinds(rng, 3)))
@@ -110,8 +109,9 @@ def mlp_forward(rng: Generator) -> Drawn:
 
 def drawn_before(rng: Generator, beta: float, extents: dict[str, tuple[int, ...]]) -> dict[str, Array]:
     """What the gradients begin with: nothing where beta is 0, which does not read it."""
-    return {name: values(rng, of, kind) for (name, of), kind in zip(extents.items(), kinds(rng, len(extents)))
-            } if beta else {}
+    if not beta:
+        return {}
+    return {name: values(rng, of, kind) for (name, of), kind in zip(extents.items(), kinds(rng, len(extents)))}
 
 
 def accumulated(gradient: Approximate, beta: float, before: Array | None) -> Approximate:
@@ -124,7 +124,7 @@ def dense_backward(rng: Generator) -> Drawn:
     if rng.random() < 0.2:  # long enough for slices of the batch
         batch, out, inside = extent(rng, 1100, 500), extent(rng, 7), extent(rng, 7)
     else:
-        batch, out, inside = shape(rng, 3, 60000, 0)
+        batch, out, inside = shape(rng, 3, 30000, 0)
     beta = float(rng.choice([0, 1, -0.75]))
     grad_y, x, w = (values(rng, extents, kind) for extents, kind in zip(
         [(batch, out), (batch, inside), (out, inside)], kinds(rng, 3)))
@@ -869,7 +869,7 @@ def largest(case: Drawn, a: str, b: str) -> float:
 
 NAN_LAST = numpy.where(numpy.arange(4)[:, None] < 3, 1.0, numpy.nan) * numpy.ones((1, 1, 4, 4))
 
-CASES: dict[str, Callable[[Generator], Drawn]] = {
+CASES: dict[str, Draw] = {
     of.__name__: of for of in (
         dense, mlp_forward, dense_backward, activation_backward, softmax_backward, cross_entropy_backward,
         optimizer, conv2d, conv2d_backward, maxpool, maxpool_backward, embedding, embedding_backward,
