@@ -111,7 +111,8 @@ def drawn_before(rng: Generator, beta: float, extents: dict[str, tuple[int, ...]
     """What the gradients begin with: nothing where beta is 0, which does not read it."""
     if not beta:
         return {}
-    return {name: values(rng, of, kind) for (name, of), kind in zip(extents.items(), kinds(rng, len(extents)))}
+    of_kind = kinds(rng, len(extents))
+    return {name: values(rng, of, kind) for (name, of), kind in zip(extents.items(), of_kind)}
 
 
 def accumulated(gradient: Approximate, beta: float, before: Array | None) -> Approximate:
