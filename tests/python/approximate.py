@@ -69,7 +69,8 @@ class Approximate:
         return Approximate(self.value.transpose(*axes), self.error.transpose(*axes))
 
     @property
-    def T(self) -> Approximate:  # noqa: N802  as NumPy calls it; of the last two axes
+    def T(self) -> Approximate:
+        """Of the last two axes."""
         return Approximate(self.value.swapaxes(-1, -2), self.error.swapaxes(-1, -2))
 
     def __neg__(self) -> Approximate:
