@@ -21,7 +21,7 @@ from approximate import (  # noqa: E402
 from differential import (  # noqa: E402
     ETA, LARGEST, Draw, Drawn, Known, U, Want, accepted_mistakes, differences, differences_of, extent, kinds,
     report, shape, values)
-from operators import Operators, program, waves  # noqa: E402
+from operators import Operators, Refused, program, waves  # noqa: E402
 from test_differential_123 import ACCURATE, FUNCTIONS  # noqa: E402
 
 Array = numpy.ndarray
@@ -930,3 +930,35 @@ def test_mistakes_are_refused(name: str) -> None:
     with Operators(program(), waves()[0]) as operators:
         accepted = accepted_mistakes(operators, name, CASES[name], 25)
     assert not accepted, report(accepted)
+
+
+ONES, ROW, CELL = numpy.ones((3, 3)), numpy.ones(3), numpy.ones((1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("name, inputs, attributes, why", [
+    ("dense", {"x": ONES, "w": ONES, "bias": ONES}, {}, "bias has the shape [3, 3], not [3]"),
+    ("dense", {"x": ONES, "w": ONES, "bias": ROW}, {"activation": "tanh"},
+     "there is no activation tanh here"),
+    ("dense_backward", {"grad_y": ONES, "x": ONES, "w": ONES}, {"beta": 1}, "there is no input grad_w"),
+    ("cross_entropy_backward", {"logits": ONES, "p": ONES, "labels": 3 * ROW}, {},
+     "a label is none of the classes"),
+    ("optimizer", {"w": ROW, "grad_w": ONES, "m": ROW, "v": ROW}, {"tensors": "1 1"},
+     "the tensors' sizes do not add up to n"),
+    ("optimizer", {"w": ROW, "grad_w": ONES, "m": ROW, "v": ROW}, {"epsilon": 0}, "epsilon must be above 0"),
+    ("conv2d", {"x": CELL, "w": numpy.ones((1, 1, 2, 1))}, {},
+     "conv2d: a filter of 2x1 does not fit an image of 1x1 with padding 0x0"),
+    ("maxpool_backward", {"grad_y": CELL, "argmax": CELL}, {"H": 2, "W": 1, "window_w": 1, "pad_h": 1},
+     "grad_y has the shape [1, 1, 1, 1], not [1, 1, 2, 1]"),
+    ("maxpool_backward", {"grad_y": CELL, "argmax": 0 * CELL}, {"H": 1, "W": 1, "pad_h": 1, "pad_w": 1},
+     "an argmax lies outside the image"),
+    ("embedding", {"tokens": ONES, "token_table": ONES, "position_table": ONES[:1]}, {},
+     "the position table has too few rows"),
+    ("layernorm", {"x": ONES, "gain": ROW, "bias": ROW}, {"eps": -1}, "eps is negative or NaN"),
+    ("attention", {"q": numpy.ones((1, 1, 1, 257)), "k": CELL, "v": CELL}, {},
+     "k has the shape [1, 1, 1, 1], not [1, 1, 1, 257]"),
+    ("attention", {"q": CELL, "k": CELL, "v": CELL}, {"scale": 0}, "the scale must be above 0 and finite")])
+def test_what_no_contract_allows_is_refused(operators: Operators, name: str, inputs: dict, attributes: dict,
+                                            why: str) -> None:
+    with pytest.raises(Refused) as refused:
+        operators.run(name, inputs, **attributes)
+    assert str(refused.value) == why
