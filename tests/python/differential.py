@@ -177,10 +177,10 @@ class Known:
     reason: str
 
 
-def drawn(name: str, draw: Draw, default: int) -> Iterator[tuple[int, Drawn]]:
+def drawn(name: str, draw: Draw, count: int) -> Iterator[tuple[int, Drawn]]:
     """An operator's cases, numbered. Each is the same whatever comes before it."""
     start = seed()
-    for number in range(case_count(default)):
+    for number in range(count):
         rng = numpy.random.default_rng([start, zlib.crc32(name.encode()), number])
         with numpy.errstate(all="ignore"):
             case = draw(rng)
@@ -212,7 +212,7 @@ def differences(operators: Operators, name: str, draw: Draw, default: int,
                 known: Sequence[Known] = ()) -> list[str]:
     """Draws and runs cases of an operator. A line for each version that is wrong, with what repeats it."""
     lines = []
-    for number, case in drawn(name, draw, default):
+    for number, case in drawn(name, draw, case_count(default)):
         expected = {version for one in known if one.operator == name and one.applies(case)
                     for version in one.versions}
         for version, wrong in differences_of(operators, name, case).items():
@@ -272,11 +272,11 @@ def mistakes(rng: numpy.random.Generator, got: numpy.ndarray, want: Want) -> dic
 SLIGHT = ("the largest 1% larger", "two elements that have changed places")
 
 
-def accepted_mistakes(operators: Operators, name: str, draw: Draw, default: int) -> list[str]:
+def accepted_mistakes(operators: Operators, name: str, draw: Draw, count: int) -> list[str]:
     """The planted mistakes that the comparison lets pass: in any case, or in all if they are slight. A line
     each."""
     accepted, slight, refused = [], set(), set()
-    for number, case in drawn(name, draw, default):
+    for number, case in drawn(name, draw, count):
         for version, outputs in operators.run(name, case.inputs, **case.attributes).items():
             for output, want in wanted(case, version).items():
                 rng = numpy.random.default_rng(number)
