@@ -246,7 +246,8 @@ def test_a_watch_shows_that_it_works_and_leaves_nothing_behind(built: Learner, w
     said = built.folder / "said.txt"
     with said.open("w") as output, subprocess.Popen(
             built.command("watch", "1.1", *HERE), env=built.environment, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=output, start_new_session=True) as process:
+            stdout=output, stderr=output, start_new_session=True,
+            preexec_fn=lambda: signal.signal(which, signal.SIG_DFL)) as process:  # nohup ignores SIGHUP
         end = time.monotonic() + 60
         while ("still checking, " not in said.read_text() if which == signal.SIGINT
                else not any(name_of(child) in ("cc1plus", "clang") for child in children_of(process.pid))):
