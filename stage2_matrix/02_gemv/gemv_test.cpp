@@ -251,6 +251,20 @@ TEST_CASE("beta = 0 does not read y, alpha = 0 reads neither A nor x") {
     }
 }
 
+TEST_CASE("where nothing is summed the result is beta y, whatever alpha is") {
+  for (const bool transposed : {false, true}) {
+    Problem problem(transposed, transposed ? 0 : 37, transposed ? 37 : 0, Problem::integers);
+    for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
+      if (!candidate.general) continue;
+      for (const float alpha : {2.0f, kInfinity, kNan}) {
+        CAPTURE(candidate.name, alpha);
+        const std::vector<float> y = problem.run(candidate.launch, alpha, 3);
+        for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == 3 * problem.y[i]);
+      }
+    }
+  }
+}
+
 TEST_CASE("slices of any number give the same sums") {
   Problem rows(false, 9, 5003, Problem::integers), columns(true, 5003, 9, Problem::integers);
   gpu::DeviceBuffer<float> partials(64 * 9);

@@ -11,7 +11,9 @@ Product checked(Product p, bool transposed) {
   if (p.lda < p.cols)
     throw std::invalid_argument("gemv: rows of " + std::to_string(p.cols) +
                                 " elements begin only lda = " + std::to_string(p.lda) + " apart");
-  if (p.alpha == 0) (transposed ? p.rows : p.cols) = 0;
+  size_t& terms = transposed ? p.rows : p.cols;
+  if (p.alpha == 0) terms = 0;
+  if (terms == 0) p.alpha = 0;  // an infinite alpha times a sum of nothing would be NaN
   return p;
 }
 

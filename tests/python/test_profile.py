@@ -6,7 +6,6 @@ The profilers' output here is made up: nothing was counted.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, Machine
