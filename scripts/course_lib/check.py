@@ -55,8 +55,10 @@ def settings_of(course: Course) -> tuple[Setting, ...]:
                  for setting in SETTINGS)
 
 
-# One host thread: what a missing barrier reads is then always the same. Shared memory begins as NaN.
-ENVIRONMENT = {"HIP_CPU_TIMEOUT": CPU_TIMEOUT, "HIP_CPU_THREADS": "1", "HIP_CPU_POISON": "1"}
+# One host thread: what a missing barrier reads is then always the same. Shared memory begins as NaN. The
+# data sets are those that the programs make up: a verdict and its words depend on no file that may be here.
+ENVIRONMENT = {"HIP_CPU_TIMEOUT": CPU_TIMEOUT, "HIP_CPU_THREADS": "1", "HIP_CPU_POISON": "1",
+               "COURSE_DATA": "no-such-folder"}
 
 # How the CPU backend words what a kernel did, and what it is called here.
 FAULTS = (
