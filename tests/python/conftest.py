@@ -57,6 +57,15 @@ REPORT = {
 }
 
 
+def commit() -> str:
+    """The commit's hash, from which tests draw their cases; empty where there is no git."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return found.stdout.strip()
+
+
 @pytest.fixture
 def report() -> dict:
     """A valid report that a test may change."""

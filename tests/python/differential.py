@@ -10,13 +10,12 @@ variables of the environment choose the cases:
 from __future__ import annotations
 
 import os
-import subprocess
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy
-from conftest import ROOT
+from conftest import commit
 from operators import Operators, Refused
 
 U = 2.0 ** -24  # float32's unit roundoff: a rounded result is off by a factor of at most 1 ± U,
@@ -33,13 +32,7 @@ KINDS = ("normal", "ties", "zeros", "denormal", "large", "huge", "small", "mixed
 
 def seed() -> int:
     given = os.environ.get("COURSE_SEED")
-    if given:
-        return int(given)
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    except OSError:
-        return 0
-    return int(found.stdout.strip()[:15] or "0", 16)
+    return int(given) if given else int(commit()[:15] or "0", 16)
 
 
 def case_count(default: int) -> int:

@@ -16,8 +16,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import ROOT, commit
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build" / "cpu")
 COUNT = int(os.environ.get("HOSTILE_SIZES", "1"))
 SECONDS = 2
@@ -43,11 +43,7 @@ def programs() -> list[Path]:
 
 
 def seed() -> str:
-    given = os.environ.get("HOSTILE_SEED")
-    if given:
-        return given
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return found.stdout.strip() or "1"
+    return os.environ.get("HOSTILE_SEED") or commit() or "1"
 
 
 def limit() -> None:
