@@ -102,12 +102,12 @@ struct GeluErf {
 struct GeluTanh {
   static constexpr const char* kName = "gelu_tanh";
   __host__ __device__ float operator()(float x) const { return x * Sigmoid{}(argument(x)); }
-  // s + x z' s (1 - s) with s = sigmoid(z).
+  // s + x z' s (1 - s) with s = sigmoid(z). Where e is 0 only s counts: z' may be infinite there.
   __host__ __device__ float derivative(float x) const {
     const float z = argument(x), slope = 1.5957691f + 0.21406435f * x * x;
     const float e = expf(-fabsf(z)), r = 1.0f / (1.0f + e);
     const float s = z < 0 ? e * r : r;
-    return s + x * slope * (e * r * r);
+    return s + (e > 0 ? x * slope * (e * r * r) : 0.0f);
   }
 
   static double cpu(double x) { return x * Sigmoid::cpu(argument_cpu(x)); }
