@@ -488,7 +488,7 @@ __device__ inline float reciprocal(float x) { return __fdividef(1.0f, x); }
 // exp overflows, the reciprocal is the 0 that is wanted. Near 0 the terms cancel, and the result is
 // off by a few u, not a few u times z; as a term of a sum it is as good.
 __device__ inline float tangent(float z) {
-  const float e = exp2f(-2.88539008f * z);  // 2 / ln 2
+  const float e = gpu::exp2_flushed(-2.88539008f * z);  // 2 / ln 2
   return fmaf(2.0f, reciprocal(1.0f + e), -1.0f);
 }
 
@@ -927,6 +927,12 @@ inline void launch_wave(Trainer& t, unsigned steps) {
   });
 }
 
+}  // namespace train_toy
+
+#include "stage5_training/06_train_toy/registers.h"
+
+namespace train_toy {
+
 // ---- The versions -----------------------------------------------------------------------------
 
 struct Launch {
@@ -945,6 +951,14 @@ inline constexpr Version<Launch> kVersions[] = {
     {"graph", {launch_graph, nothing_against}, "the same kernels, 50 steps of them in a launch"},
     {"one_kernel", {launch_one_kernel, why_not_block}, "a whole step in one block of one kernel"},
     {"persistent", {launch_persistent, why_not_block}, "all steps in one launch"},
+    {"registers_4x1", {launch_registers<4, 1>, why_not_registers<4, 1>}, "4 units, 1 point a lane"},
+    {"registers_4x2",
+     {launch_registers<4, 2>, why_not_registers<4, 2>},
+     "4 units, 2 points a lane"},
+    {"registers_8x1", {launch_registers<8, 1>, why_not_registers<8, 1>}, "8 units, 1 point a lane"},
+    {"registers_16x1",
+     {launch_registers<16, 1>, why_not_registers<16, 1>},
+     "16 units, 1 point a lane"},
     {"wave", {launch_wave, why_not_wave}, "no barrier: the network in the registers of a wave"},
 };
 
