@@ -259,7 +259,7 @@ inline constexpr size_t kSlice = 4096;  // parameters per block of multi_tensor
 
 // n parameters with their gradients and states, all in device memory, n floats each and aligned to
 // 4 bytes. A state that the optimizer does not keep may be nullptr.
-struct Tensor {
+struct ParameterArena {
   float* w = nullptr;
   const float* grad_w = nullptr;
   float* m = nullptr;
@@ -267,7 +267,7 @@ struct Tensor {
   size_t n = 0;
 
   // The `count` parameters from `begin` on.
-  Tensor part(size_t begin, size_t count) const {
+  ParameterArena part(size_t begin, size_t count) const {
     const auto behind = [&](float* p) { return p == nullptr ? p : p + begin; };
     return {w + begin, grad_w + begin, behind(m), behind(v), count};
   }
@@ -276,33 +276,33 @@ struct Tensor {
 // The tensors of a model as the versions want them: one by one, cut into slices, and as one.
 class TensorList {
  public:
-  explicit TensorList(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {
-    std::vector<Tensor> slices;
-    for (const Tensor& tensor : tensors_)
+  explicit TensorList(std::vector<ParameterArena> tensors) : tensors_(std::move(tensors)) {
+    std::vector<ParameterArena> slices;
+    for (const ParameterArena& tensor : tensors_)
       for (size_t begin = 0; begin < tensor.n; begin += kSlice)
         slices.push_back(tensor.part(begin, std::min(kSlice, tensor.n - begin)));
-    slices_ = DeviceBuffer<Tensor>(slices);
-    for (const Tensor& slice : slices) {
+    slices_ = DeviceBuffer<ParameterArena>(slices);
+    for (const ParameterArena& slice : slices) {
       if (arena_.n == 0) arena_ = slice.part(0, 0);
-      const Tensor end = arena_.part(arena_.n, 0);
+      const ParameterArena end = arena_.part(arena_.n, 0);
       contiguous_ = contiguous_ && slice.w == end.w && slice.grad_w == end.grad_w &&
                     slice.m == end.m && slice.v == end.v;
       arena_.n += slice.n;
     }
   }
 
-  const std::vector<Tensor>& tensors() const { return tensors_; }
-  const DeviceBuffer<Tensor>& slices() const { return slices_; }
+  const std::vector<ParameterArena>& tensors() const { return tensors_; }
+  const DeviceBuffer<ParameterArena>& slices() const { return slices_; }
   // All tensors as one. Throws std::invalid_argument unless each begins where the one before ends.
-  const Tensor& arena() const {
+  const ParameterArena& arena() const {
     if (!contiguous_) throw std::invalid_argument("the tensors do not lie one behind the other");
     return arena_;
   }
 
  private:
-  std::vector<Tensor> tensors_;
-  DeviceBuffer<Tensor> slices_;
-  Tensor arena_;
+  std::vector<ParameterArena> tensors_;
+  DeviceBuffer<ParameterArena> slices_;
+  ParameterArena arena_;
   bool contiguous_ = true;
 };
 
@@ -340,7 +340,7 @@ __device__ inline void update(T* w, const T* grad_w, T* m, T* v, size_t i, const
 // Thread: t = blockIdx.x * blockDim.x + threadIdx.x owns the elements t, t + T, ...
 // Costs : bytes_per_parameter n bytes of global memory; a launch per tensor, a bias's too.
 template <class Rule>
-static __global__ void update_per_tensor(Tensor tensor, const Schedule* schedule) {
+static __global__ void update_per_tensor(ParameterArena tensor, const Schedule* schedule) {
   const size_t thread = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const size_t threads = size_t{gridDim.x} * blockDim.x;
   const Schedule s = *schedule;
@@ -351,7 +351,7 @@ static __global__ void update_per_tensor(Tensor tensor, const Schedule* schedule
 inline void launch_per_tensor(Kind kind, const TensorList& list, const Schedule* schedule,
                               hipStream_t stream = nullptr) {
   visit_rule(kind, [&](auto rule) {
-    for (const Tensor& tensor : list.tensors())
+    for (const ParameterArena& tensor : list.tensors())
       if (tensor.n > 0)
         LAUNCH_ON(stream, (update_per_tensor<decltype(rule)>), full_grid(tensor.n), kBlock, 0,
                   tensor, schedule);
@@ -366,9 +366,9 @@ inline void launch_per_tensor(Kind kind, const TensorList& list, const Schedule*
 // Thread: thread t of block b owns the elements t, t + blockDim.x, ... of slice b.
 // Costs : the same bytes, 40 more per slice, and the wait for them before the first load.
 template <class Rule>
-static __global__ void update_multi_tensor(const Tensor* slices, const Schedule* schedule) {
+static __global__ void update_multi_tensor(const ParameterArena* slices, const Schedule* schedule) {
   // exercise: find this block's slice, and update it (about 4 lines)
-  const Tensor slice = slices[blockIdx.x];
+  const ParameterArena slice = slices[blockIdx.x];
   const Schedule s = *schedule;
   for (size_t i = threadIdx.x; i < slice.n; i += blockDim.x)
     update<Rule>(slice.w, slice.grad_w, slice.m, slice.v, i, s);
@@ -377,7 +377,7 @@ static __global__ void update_multi_tensor(const Tensor* slices, const Schedule*
 
 inline void launch_multi_tensor(Kind kind, const TensorList& list, const Schedule* schedule,
                                 hipStream_t stream = nullptr) {
-  const DeviceBuffer<Tensor>& slices = list.slices();
+  const DeviceBuffer<ParameterArena>& slices = list.slices();
   if (slices.size() == 0) return;
   visit_rule(kind, [&](auto rule) {
     LAUNCH_ON(stream, (update_multi_tensor<decltype(rule)>), static_cast<unsigned>(slices.size()),
@@ -393,7 +393,7 @@ inline void launch_multi_tensor(Kind kind, const TensorList& list, const Schedul
 // Thread: t owns the float4s t, t + T, ... and of the head and tail the elements t, t + T, ...
 // Costs : bytes_per_parameter n bytes of global memory, in a quarter of the instructions.
 template <class Rule>
-static __global__ void update_flat(Tensor arena, Split split, const Schedule* schedule) {
+static __global__ void update_flat(ParameterArena arena, Split split, const Schedule* schedule) {
   const size_t thread = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const size_t threads = size_t{gridDim.x} * blockDim.x;
   const Schedule s = *schedule;
@@ -412,7 +412,8 @@ static __global__ void update_flat(Tensor arena, Split split, const Schedule* sc
 
 // Updates an arena by a rule: one of the above, or your own.
 template <class Rule>
-inline void launch_rule(Tensor arena, const Schedule* schedule, hipStream_t stream = nullptr) {
+inline void launch_rule(ParameterArena arena, const Schedule* schedule,
+                        hipStream_t stream = nullptr) {
   if (arena.n == 0) return;
   if (Rule::kStates < 1) arena.m = arena.w;  // not used: aligned like w, and no null pointer to
   if (Rule::kStates < 2) arena.v = arena.w;  // add an offset to
@@ -429,7 +430,8 @@ inline void launch_flat(Kind kind, const TensorList& list, const Schedule* sched
 
 // One optimizer step for a whole model: begins step t, then updates the arena. Tensors in the arena
 // may have gaps between them, to be aligned, where w, grad_w, m and v are 0: they stay 0.
-inline void step(Kind kind, const Tensor& arena, Schedule* schedule, hipStream_t stream = nullptr) {
+inline void step(Kind kind, const ParameterArena& arena, Schedule* schedule,
+                 hipStream_t stream = nullptr) {
   launch_begin_step(schedule, stream);
   visit_rule(kind, [&](auto rule) { launch_rule<decltype(rule)>(arena, schedule, stream); });
 }

@@ -12,8 +12,8 @@
 using device_matrix::DeviceBuffer;
 using optimizers::Element;
 using optimizers::Kind;
+using optimizers::ParameterArena;
 using optimizers::Schedule;
-using optimizers::Tensor;
 using optimizers::TensorList;
 
 namespace {
@@ -22,7 +22,7 @@ constexpr size_t kMaxTensors = size_t{1} << 20;  // as many as anybody would wai
 constexpr std::uint64_t kStep = 9;               // the step that is checked
 
 // Cuts the arena at random places: tensors as uneven as weights and biases are.
-std::vector<Tensor> cut(const Tensor& arena, size_t tensors, std::uint64_t seed) {
+std::vector<ParameterArena> cut(const ParameterArena& arena, size_t tensors, std::uint64_t seed) {
   constexpr std::uint32_t kStream = 4;
   std::vector<size_t> cuts{0, arena.n};
   for (size_t i = 1; i < tensors; ++i) {
@@ -31,7 +31,7 @@ std::vector<Tensor> cut(const Tensor& arena, size_t tensors, std::uint64_t seed)
     cuts.push_back(word % (arena.n + 1));
   }
   std::sort(cuts.begin(), cuts.end());
-  std::vector<Tensor> parts;
+  std::vector<ParameterArena> parts;
   for (size_t i = 0; i < tensors; ++i) parts.push_back(arena.part(cuts[i], cuts[i + 1] - cuts[i]));
   return parts;
 }

@@ -51,7 +51,7 @@ struct Arena {
     if (states(kind) >= 1) m = std::make_unique<Guarded<float>>(values.m, offset);
     if (states(kind) >= 2) v = std::make_unique<Guarded<float>>(values.v, offset);
   }
-  Tensor tensor() {
+  ParameterArena tensor() {
     return {w.data(), grad_w.data(), m ? m->data() : nullptr, v ? v->data() : nullptr, w.size()};
   }
   // w, then m, then v, as far as the optimizer keeps them.
@@ -72,8 +72,8 @@ struct Arena {
   std::unique_ptr<Guarded<float>> m, v;
 };
 
-std::vector<Tensor> cut(const Tensor& arena, const std::vector<size_t>& sizes) {
-  std::vector<Tensor> tensors;
+std::vector<ParameterArena> cut(const ParameterArena& arena, const std::vector<size_t>& sizes) {
+  std::vector<ParameterArena> tensors;
   size_t begin = 0;
   for (const size_t size : sizes) tensors.push_back(arena.part(begin, size)), begin += size;
   return tensors;
@@ -177,7 +177,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
     LAUNCH((update_per_tensor<Adam>), 3, 64, 0, list.arena(), schedule);
   };
   const auto flat = [](const TensorList& list, const Schedule* schedule) {
-    const Tensor& arena = list.arena();
+    const ParameterArena& arena = list.arena();
     const Split split = split_vectors(arena.n, {arena.w, arena.grad_w, arena.m, arena.v});
     LAUNCH((update_flat<Adam>), 3, 64, 0, arena, split, schedule);
   };
@@ -214,7 +214,7 @@ TEST_CASE("tensors may lie anywhere, but for flat") {
   for (const Kind kind : kKinds) {
     for (const Launch launch : {launch_per_tensor, launch_multi_tensor}) {
       Arena first(kind, big, 1, 2), second(kind, small, 3, 0);
-      const TensorList list({first.tensor(), Tensor{}, second.tensor()});
+      const TensorList list({first.tensor(), ParameterArena{}, second.tensor()});
       DeviceBuffer<Schedule> schedule = make_schedule({});
       launch_begin_step(schedule.data());
       launch(kind, list, schedule.data(), nullptr);
@@ -455,7 +455,7 @@ struct RateInVelocity : Momentum {
   }
 };
 
-static __global__ void no_bounds_check(Tensor tensor, const Schedule* schedule) {
+static __global__ void no_bounds_check(ParameterArena tensor, const Schedule* schedule) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   update<Sgd>(tensor.w, tensor.grad_w, tensor.m, tensor.v, i, *schedule);
 }

@@ -476,7 +476,7 @@ inline Arrays Trainer::arrays(unsigned count) {
   if (count > 0)
     LAUNCH_ON(stream, fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, block)), block, 0,
               schedules_.data(), settings_.hyper, done, count);
-  const optimizers::Tensor& arena = model.arena();
+  const optimizers::ParameterArena& arena = model.arena();
   return {x.data(), labels.data(),     arena.w,         arena.m,
           arena.v,  schedules_.data(), settings_.hyper, curve.data()};
 }

@@ -177,7 +177,7 @@ class Model {
   // over all boxes stays of one size (GPT-2); gains with 1, biases with 0. Waits for the device.
   void initialize(std::uint64_t seed);
 
-  const optimizers::Tensor& arena() const { return arena_; }
+  const optimizers::ParameterArena& arena() const { return arena_; }
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   const Tensors<const float*>& parameters() const { return parameters_; }
   const Tensors<float*>& gradients() const { return gradients_; }
@@ -190,7 +190,7 @@ class Model {
   size_t vocabulary_;
   std::vector<NamedTensor> tensors_;
   DeviceBuffer<float> memory_;
-  optimizers::Tensor arena_;
+  optimizers::ParameterArena arena_;
   Tensors<const float*> parameters_;
   Tensors<float*> gradients_;
 };

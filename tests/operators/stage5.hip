@@ -135,9 +135,10 @@ void run_optimizer(const Case& c, Outputs& outputs) {
   for (const auto& version : optimizers::kVersions) {
     Guarded<float> d_w(w.values, at), d_m(m.values, at), d_v(v.values, at), d_grad_w(n, at);
     const bool keeps_m = optimizers::states(kind) >= 1, keeps_v = optimizers::states(kind) >= 2;
-    const optimizers::Tensor arena{d_w.data(), d_grad_w.data(), keeps_m ? d_m.data() : nullptr,
-                                   keeps_v ? d_v.data() : nullptr, n};
-    std::vector<optimizers::Tensor> parts;
+    const optimizers::ParameterArena arena{d_w.data(), d_grad_w.data(),
+                                           keeps_m ? d_m.data() : nullptr,
+                                           keeps_v ? d_v.data() : nullptr, n};
+    std::vector<optimizers::ParameterArena> parts;
     std::size_t begin = 0;
     for (const std::size_t size : tensors) {
       parts.push_back(arena.part(begin, size));
