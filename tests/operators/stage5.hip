@@ -29,13 +29,15 @@ void run_dense_backward(const Case& c, Outputs& outputs) {
   c.input("grad_y", {batch, out});
   const Array& w = c.input("w", {out, in});
   dense_backward::Workspace workspace(batch, in, out);
+  const dense_backward::Branches branches;
   for (const auto& version : dense_backward::kVersions) {
     Guarded<float> d_grad_y(grad_y.values, at), d_x(x.values, at), d_w(w.values, at);
     Guarded<float> grad_w(before(c, "grad_w", w.shape), at);
     Guarded<float> grad_bias(before(c, "grad_bias", {out}), at);
     Guarded<float> grad_x(before(c, "grad_x", x.shape), at);
     version.launch({grad_w.data(), grad_bias.data(), grad_x.data()}, d_grad_y.data(), d_x.data(),
-                   batch, {in, out, d_w.data(), nullptr}, beta_of(c), workspace, nullptr);
+                   batch, {in, out, d_w.data(), nullptr}, beta_of(c), workspace,
+                   {nullptr, &branches});
     finish(version.name, d_grad_y, d_x, d_w, grad_w, grad_bias, grad_x);
     keep(outputs, version.name, "grad_w", w.shape, grad_w);
     keep(outputs, version.name, "grad_bias", {out}, grad_bias);
