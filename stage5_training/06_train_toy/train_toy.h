@@ -33,7 +33,9 @@
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 

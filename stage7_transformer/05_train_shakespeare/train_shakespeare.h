@@ -53,6 +53,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/trajectory.h"
@@ -559,9 +560,7 @@ inline void Training::resume(const std::string& path) {
 
 // The last part of every version's step.
 inline void queue_update(Training& t) {
-  optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
-    optimizers::launch_rule<decltype(rule)>(t.model.arena(), t.schedule.data(), t.stream);
-  });
+  optimizers::launch_update(t.settings.optimizer, t.model.arena(), t.schedule.data(), t.stream);
 }
 
 // Queues one step, one launch behind the other.
