@@ -41,7 +41,8 @@
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
-#include "stage5_training/06_train_toy/train_toy.h"
+#include "stage5_training/06_train_toy/detail/schedules.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 #include "stage5_training/07_train_sales/sales_data.h"
 #include "stage5_training/07_train_sales/sales_features.h"
 
