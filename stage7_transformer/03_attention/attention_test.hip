@@ -1187,6 +1187,61 @@ TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives 
   }
 }
 
+TEST_CASE("flash_bf16: what a query does not see adds nothing to it, forwards and backwards",
+          "[harness]") {
+  if (!bf16::available()) return;
+  struct Sizes {
+    size_t Tq, Tk, D;
+  };
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const auto& [Tq, Tk, D] : {Sizes{9, 9, 3},
+                                  {70, 70, 16},
+                                  {200, 200, 64},
+                                  {133, 170, 64},
+                                  {170, 133, 32},
+                                  {150, 150, 128},
+                                  {90, 90, 256}})
+    for (const bool large : {false, true}) {
+      if (large && Tq != 133 && Tq != 150) continue;
+      const Problem p = bf16::problem_of(1, large ? many : 2, Tq, Tk, D, true);
+      const bf16::Inputs plain = bf16::random_inputs(p, 2);
+      const bool with_backward = D <= attention::sm80::kMostBackwardDepth;
+      bf16::Device before(plain, {});
+      const auto out = before.run();
+      if (with_backward) before.run_backward();
+      size_t turn = 0;
+      for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
+        for (const float special : {kNan, kInfinity}) {
+          bf16::Inputs in = plain;
+          const bool of_key = array == Of::k || array == Of::v;
+          std::vector<gpu::bfloat16>& values = array == Of::q   ? in.q
+                                               : array == Of::k ? in.k
+                                               : array == Of::v ? in.v
+                                                                : in.grad_out;
+          const size_t T = of_key ? Tk : Tq, token = (5 + 37 * turn++) % T;
+          plant(values, T, D, token, turn % D, gpu::from_float<gpu::bfloat16>(special));
+          const Reach queries = reach_of_queries(p, array, token);
+          const Reach keys = reach_of_keys(p, array, token);
+          CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
+          bf16::Device after(in, {});
+          const auto out_after = after.run();
+          REQUIRE(same_outside(out, out_after, nullptr, Tq, D,
+                               array == Of::grad_out ? Reach{0, 0} : queries));
+          if (array == Of::v) REQUIRE(reaches(out_after, Tq, D, queries));
+          if (!with_backward) continue;
+          after.run_backward();
+          REQUIRE(same_outside(before.grad_q.to_host(), after.grad_q.to_host(), nullptr, Tq, D,
+                               queries));
+          REQUIRE(
+              same_outside(before.grad_k.to_host(), after.grad_k.to_host(), nullptr, Tk, D, keys));
+          const auto grad_v = after.grad_v.to_host();
+          REQUIRE(same_outside(before.grad_v.to_host(), grad_v, nullptr, Tk, D,
+                               array == Of::v ? Reach{0, 0} : keys));
+          if (array == Of::grad_out) REQUIRE(reaches(grad_v, Tk, D, keys));
+        }
+    }
+}
+
 TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
   if (!bf16::available()) return;
   bf16::Inputs in = bf16::random_inputs(bf16::problem_of(1, 1, 70, 70, 64, true));
