@@ -622,7 +622,7 @@ static __global__ void __launch_bounds__(kBlock)
   const size_t head = blockIdx.x / blocks, query0 = blockIdx.x % blocks * kRows;
   const size_t batch = head / p.H, of_batch = head % p.H;
   const size_t count = p.Tq - query0 < kRows ? p.Tq - query0 : kRows;
-  const size_t seen = visible_keys(p, query0 + count - 1), seen_by_all = visible_keys(p, query0);
+  const size_t seen = visible_keys(p, query0 + count - 1);
   const float *head_q = q.head(batch, of_batch) + query0 * q.stride_row,
               *head_k = k.head(batch, of_batch), *head_v = v.head(batch, of_batch);
   const size_t thread = threadIdx.x;
@@ -688,29 +688,24 @@ static __global__ void __launch_bounds__(kBlock)
   const size_t slices = kBlock / p.D, slice = thread / p.D, column = thread % p.D;
   if (slice < slices) {
     float sums[kRows] = {};
-    for (size_t first = slice; first < seen_by_all; first += slices * kLoads) {
+    for (size_t first = slice; first < seen; first += slices * kLoads) {
       float held[kLoads];
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        held[n] = key < seen_by_all ? head_v[key * v.stride_row + column] : 0;
+        held[n] = key < seen ? head_v[key * v.stride_row + column] : 0;
       }
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        if (key >= seen_by_all) break;
+        if (key >= seen) break;
         GPU_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          sums[r] += scores[static_cast<size_t>(r) * p.Tk + key] * held[n];
+        for (int r = 0; r < kRows; ++r) {
+          // Not all of several rows see all keys: 0 times NaN would be NaN.
+          const float weight = scores[static_cast<size_t>(r) * p.Tk + key];
+          if (kRows == 1 || weight != 0) sums[r] += weight * held[n];
+        }
       }
-    }
-    // The last keys, fewer than kRows, are not seen by all rows: 0 times NaN would be NaN.
-    for (size_t key = seen_by_all + slice; key < seen; key += slices) {
-      const float value = head_v[key * v.stride_row + column];
-      GPU_UNROLL
-      for (int r = 0; r < kRows; ++r)
-        if (key < visible_keys(p, query0 + static_cast<size_t>(r)))
-          sums[r] += scores[static_cast<size_t>(r) * p.Tk + key] * value;
     }
     for (int r = 0; r < kRows; ++r)
       parts[(static_cast<size_t>(r) * slices + slice) * p.D + column] = sums[r];
