@@ -1134,7 +1134,7 @@ struct ForwardCandidates<256> {
   using List = Candidates<Tile<256, 4, 4, 8, 1>, Tile<256, 4, 4, 4, 1>, Tile<256, 4, 1, 2, 1>>;
 };
 
-inline constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+inline constexpr float kLog2e = 1.44269504f;
 
 // out = softmax(scale Q K^T + mask) V, and lse    kOwn queries of one head per block.
 // Fixes : fused reads all keys and values for every 8 queries, and rows must fit shared memory.
@@ -1207,12 +1207,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
         GPU_UNROLL
         for (int j = 1; j < kColumns; ++j) largest = fmaxf(largest, scores[i][j]);
         const float before = max[i];
-        max[i] = fmaxf(before, scale * max_across(largest));
-        const float rescale = gpu::exp2_flushed(before - max[i]);
+        max[i] = fmaxf(before, max_across(largest));
+        const float rescale = gpu::exp2_flushed(scale * (before - max[i]));
         float part = 0;
         GPU_UNROLL
         for (int j = 0; j < kColumns; ++j)
-          part += scores[i][j] = gpu::exp2_flushed(scale * scores[i][j] - max[i]);
+          part += scores[i][j] = gpu::exp2_flushed(scale * (scores[i][j] - max[i]));
         sum[i] = sum[i] * rescale + part;
         GPU_UNROLL
         for (int c = 0; c < kOut; ++c) sums[i][c] *= rescale;
@@ -1231,8 +1231,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
   for (int i = 0; i < kRows; ++i) {
     sum[i] = sum_across(sum[i]);
     const size_t row = query + static_cast<size_t>(i * kDown);
-    if (lse != nullptr && lane.column == 0 && row < p.Tq)
-      lse[size_t{head} * p.Tq + row] = sum[i] == 0 ? -INFINITY : max[i] * kLn2 + logf(sum[i]);
+    if (lse != nullptr && lane.column == 0 && row < p.Tq) {
+      const float value = p.scale * max[i] + logf(sum[i]);
+      const bool fits = fabsf(value) < INFINITY;  // else NaN: infinity says that no key is seen
+      lse[size_t{head} * p.Tq + row] = sum[i] == 0 ? -INFINITY : fits ? value : NAN;
+    }
   }
   store_rows<Tile, kAligned>(out.head(batch, of_batch), out.stride_row, p.Tq, p.D, query0, lane,
                              sums, [&](int i) { return sum[i] == 0 ? 0 : 1 / sum[i]; });
@@ -1500,9 +1503,10 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
   for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
     __syncthreads();  // own rows and the others' x are in shared memory; all else was read
     // Queries see the first keys of a tile, keys are seen by its last queries.
-    Needed needed{0, 0,
-                  kQueries ? other0 + Tile::kOther <= visible_keys(p, own0)
-                           : own0 + Tile::kOwn <= visible_keys(p, other0)};
+    Needed needed{
+        0, 0,
+        kQueries ? other0 + Tile::kOther <= visible_keys(p, own0)
+                 : own0 + Tile::kOwn <= visible_keys(p, other0) && other0 + Tile::kOther <= p.Tq};
     if (wave0 < own_T) {
       if (kQueries) {
         const size_t last_query = wave1 < own_T ? wave1 : own_T - 1;
@@ -1539,9 +1543,11 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
       GPU_UNROLL
       for (int i = 0; i < kRows; ++i) {
         GPU_UNROLL
-        for (int j = 0; j < kColumns; ++j)
-          scores[i][j] =
-              gpu::exp2_flushed(scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse);
+        for (int j = 0; j < kColumns; ++j) {
+          // It is above 0 only by lse's rounding, which exceeds 128 where scores are beyond 1e9.
+          const float exponent = scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse;
+          scores[i][j] = gpu::exp2_flushed(exponent > 0 ? 0 : exponent);
+        }
       }
       if (!needed.whole) {
         GPU_UNROLL
@@ -1550,7 +1556,8 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
           for (int j = 0; j < kColumns; ++j) {
             const size_t row = row0 + static_cast<size_t>(i * kDown);
             const size_t column = other0 + static_cast<size_t>(lane.column + j * kAcross);
-            const bool seen = (kQueries ? column : row) < visible_keys(p, kQueries ? row : column);
+            const size_t query = kQueries ? row : column, key = kQueries ? column : row;
+            const bool seen = query < p.Tq && key < visible_keys(p, query);
             scores[i][j] = seen ? scores[i][j] : 0;
           }
         }

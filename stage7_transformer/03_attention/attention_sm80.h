@@ -5,6 +5,7 @@
 // Sums, maxima and exponentials are float; only what the matrix unit multiplies is bf16: Q, K, V,
 // the weights P of the softmax, and in the backward pass (D up to 128) their gradients dS. Each is
 // rounded once. A pair of a query and a key that it does not see adds nothing, as attention.h says.
+// Scores beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN.
 // Rows whose starts are aligned to 16 bytes are the fast case. Launches are queued on
 // `stream` and give the same bits on every run of one device. The instructions and what they are on
 // the CPU backend stand in 2.4's detail/instructions_sm80.h; the method is FlashAttention-2's (Dao:
