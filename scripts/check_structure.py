@@ -9,7 +9,8 @@ A step with a folder versions/ is checked for one lesson per file:
   says how long they may be, and where a version's first kernel begins.
 - Plain C++ has no kernel and does not reach common/gpu.h, directly or through a header.
 - Exercises stand in versions/. A file that uses one vendor's names has the hardware in its own, such as
-  versions/mma_sync_sm80.hip. In stages 1 and up every version has a kernel, or shares one of detail/.
+  versions/mma_sync_sm80.hip. In stages 1 and up every version has a kernel, or shares one of detail/;
+  COMPOSED lists the exceptions.
 - Each kernel in versions/ has a comment with Fixes, Idea, Thread and Costs, and each __syncthreads() a
   comment on its line.
 - Nothing is defined a second time that common/ or an earlier step has, nor by two versions of a step,
@@ -57,6 +58,9 @@ OWN_IN_EACH_STEP = re.compile("|".join([
     r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
 ]))
+
+# Steps whose versions may be launches of earlier steps, without a kernel.
+COMPOSED = {"stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}
@@ -294,7 +298,8 @@ class Checker:
             if kernels and kernels[0] > latest:
                 self.find(f"{where}:{kernels[0]}", f"{what} first kernel begins at line {latest} or before")
             shared = [target for _, target in includes(self.read(where)) if "/detail/" in target]
-            is_host_code = version == "versions/best.hip" or order(step)[0] == 0  # errors, memory
+            is_host_code = (version == "versions/best.hip" or order(step)[0] == 0  # errors, memory
+                            or step in COMPOSED)
             if not kernels and not is_host_code \
                     and not any(KERNEL.search(without_comments(self.read(target))) for target in shared):
                 self.find(where, "has no kernel, nor includes a header of detail/ that has one")

@@ -445,7 +445,7 @@ class Sequential {
   void backward(const float* grad_y, float* grad_x, hipStream_t stream);
 
   // All parameters as one, with zeros in the gaps; for optimizers::step.
-  const optimizers::Tensor& arena() const { return arena_; }
+  const optimizers::ParameterArena& arena() const { return arena_; }
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
   // Bytes of device memory: of parameters, gradients, m and v; and of a step's outputs and
@@ -477,7 +477,7 @@ class Sequential {
   std::vector<NamedTensor> tensors_;
   size_t first_trained_ = 0;  // the first layer with parameters
   DeviceBuffer<float> parameters_;
-  optimizers::Tensor arena_;
+  optimizers::ParameterArena arena_;
 
   Mode mode_{};
   std::vector<char> fused_;      // whether layer i does the work of layer i + 1
@@ -874,7 +874,7 @@ TrainingState load(const std::string& path, Model& model) {
     fail("holds a " + safetensors::quoted(described->second) + ", not a " + model.description());
 
   // Everything goes into arrays like the model's own first.
-  const optimizers::Tensor& arena = model.arena();
+  const optimizers::ParameterArena& arena = model.arena();
   std::vector<float> w(arena.n), m(arena.n), v(arena.n);
   std::set<std::string> wanted;
   const auto take = [&](const std::string& name, const NamedTensor& tensor,

@@ -184,7 +184,7 @@ void check_checkpoint(const Shape& shape, std::uint64_t seed, Report& report) {
                                .string();
   Sequential saved = shape.model(), loaded = shape.model();
   saved.initialize(seed);
-  const optimizers::Tensor &from = saved.arena(), &to = loaded.arena();
+  const optimizers::ParameterArena &from = saved.arena(), &to = loaded.arena();
   for (const NamedTensor& tensor : saved.tensors())
     random_numbers::launch_fill_uniform(tensor.v, tensor.n, seed, 2000);
   const auto same = [&](const float* a, const float* b) {

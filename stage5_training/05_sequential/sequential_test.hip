@@ -50,7 +50,7 @@ void to_device(float* values, const std::vector<float>& host) {
 
 // All bits of w, m and v.
 std::vector<float> state(const Sequential& model) {
-  const optimizers::Tensor& arena = model.arena();
+  const optimizers::ParameterArena& arena = model.arena();
   std::vector<float> all = to_host(arena.w, arena.n);
   for (const float* array : {arena.m, arena.v})
     for (const float value : to_host(array, arena.n)) all.push_back(value);
@@ -235,7 +235,7 @@ TEST_CASE("a model says what it is made of") {
 
 TEST_CASE("tensors lie in the arena, at multiples of 16 bytes, with zeros between") {
   const Sequential model = make(Linear(3, 5), ReLU(), Linear(5, 1));
-  const optimizers::Tensor& arena = model.arena();
+  const optimizers::ParameterArena& arena = model.arena();
   const float* end = arena.w;
   for (const NamedTensor& tensor : model.tensors()) {
     CHECK(reinterpret_cast<std::uintptr_t>(tensor.w) % 16 == 0);

@@ -33,7 +33,9 @@
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 
@@ -476,7 +478,7 @@ inline Arrays Trainer::arrays(unsigned count) {
   if (count > 0)
     LAUNCH_ON(stream, fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, block)), block, 0,
               schedules_.data(), settings_.hyper, done, count);
-  const optimizers::Tensor& arena = model.arena();
+  const optimizers::ParameterArena& arena = model.arena();
   return {x.data(), labels.data(),     arena.w,         arena.m,
           arena.v,  schedules_.data(), settings_.hyper, curve.data()};
 }

@@ -71,7 +71,7 @@ std::vector<float> to_host(const float* values, size_t n) {
 std::vector<float> state(const Trainer& t) {
   HIP_CHECK(hipStreamSynchronize(t.stream));
   std::vector<float> all = t.curve.to_host();
-  const optimizers::Tensor& arena = t.model.arena();
+  const optimizers::ParameterArena& arena = t.model.arena();
   for (const float* array : {static_cast<const float*>(arena.w), static_cast<const float*>(arena.m),
                              static_cast<const float*>(arena.v)})
     for (const float value : to_host(array, arena.n)) all.push_back(value);
@@ -319,7 +319,7 @@ TEST_CASE("the kernels write the parameters, their states and the curve, and not
   for (const bool wave : {false, true}) {
     Trainer t(c.widths, c.points, settings(Kind::Adam));
     t.reset(kSteps, 4);
-    const optimizers::Tensor& arena = t.model.arena();
+    const optimizers::ParameterArena& arena = t.model.arena();
     Guarded<float> w(to_host(arena.w, arena.n), 1), m(to_host(arena.m, arena.n), 2);
     Guarded<float> v(to_host(arena.v, arena.n), 3), curve(kSteps / 4, 1);
     Guarded<float> x(c.points.x, 3);

@@ -16,6 +16,7 @@
 #include "common/random.h"
 #include "common/rounding.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 
 namespace train_toy {
 

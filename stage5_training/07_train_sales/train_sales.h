@@ -37,7 +37,9 @@
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/train_toy.h"
 #include "stage5_training/07_train_sales/sales_data.h"
@@ -48,8 +50,8 @@ namespace train_sales {
 using gpu::Graph;
 using optimizers::Hyperparameters;
 using optimizers::Kind;
+using optimizers::ParameterArena;
 using optimizers::Schedule;
-using optimizers::Tensor;
 using sequential::Sequential;
 using train_toy::compare_losses;
 using train_toy::Trajectory;
@@ -450,8 +452,8 @@ static __global__ void __launch_bounds__(kThreads)
 // Costs : 4 kSlots blocks bytes of global memory; 1 barrier; two powers in double beside the sums.
 template <class Rule>
 static __global__ void __launch_bounds__(kThreads)
-    update_fused(const float4* sums, unsigned blocks, Tensor arena, Places places, float* curve,
-                 Batches batches, Schedule* schedule) {
+    update_fused(const float4* sums, unsigned blocks, ParameterArena arena, Places places,
+                 float* curve, Batches batches, Schedule* schedule) {
   if (threadIdx.x == kThreads - 1) optimizers::advance(*schedule);
   float4 sum = make_float4(0, 0, 0, 0);
   if (threadIdx.x < kSlotParts) sum = sum_of_blocks(sums, blocks);
@@ -480,7 +482,7 @@ inline unsigned blocks_for(size_t batch) {
 
 inline void queue_fused(Training& t) {
   const unsigned blocks = blocks_for(t.settings.batch);
-  const Tensor& arena = t.model.arena();
+  const ParameterArena& arena = t.model.arena();
   const Places places = places_of(t.model);
   LAUNCH_ON(t.stream, train_fused, blocks, kThreads, 0, t.sums.data(), t.rows, arena.w, places,
             t.batches, t.schedule.data());
@@ -516,7 +518,7 @@ static __global__ void shuffle_rows(float4* shuffled, const float4* rows, Batche
 // Costs : a barrier of the grid per step; 4 kSlots gridDim.x bytes read by every block.
 template <class Rule>
 static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
-    train_persistent(float4* sums, const float4* shuffled, Tensor arena, Places places,
+    train_persistent(float4* sums, const float4* shuffled, ParameterArena arena, Places places,
                      float* curve, Batches batches, Schedule* schedule, const Schedule* schedules,
                      size_t steps) {
   __shared__ float4 weights[kSlotParts];

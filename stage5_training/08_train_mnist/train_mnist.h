@@ -34,7 +34,9 @@
 #include "common/random.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/08_train_mnist/mnist_data.h"
 #include "stage5_training/08_train_mnist/mnist_program.h"
@@ -60,8 +62,8 @@ using mnist::Samples;
 using mnist::Settings;
 using mnist::train;
 using mnist::Trajectory;
+using optimizers::ParameterArena;
 using optimizers::Schedule;
-using optimizers::Tensor;
 using random_numbers::Permutation;
 using sequential::Sequential;
 
@@ -236,15 +238,15 @@ inline void run_graph(Training& t, size_t steps) { run_captured(t, steps, queue_
 //                         take the small gradients: of w2's columns and of the biases.
 
 struct Network {
-  Tensor w1, b1, w2, b2;  // (hidden, 784), (hidden), (10, hidden), (10)
+  ParameterArena w1, b1, w2, b2;  // (hidden, 784), (hidden), (10, hidden), (10)
   unsigned hidden;
 };
 
 // What the blocks leave for one another, in global memory.
 struct Exchange {
-  float* h;   // (hidden, kSamples) outputs of the hidden units
-  float* w2;  // (hidden, kPadded) the columns of w2
-  Tensor b2;  // (10) a copy
+  float* h;           // (hidden, kSamples) outputs of the hidden units
+  float* w2;          // (hidden, kPadded) the columns of w2
+  ParameterArena b2;  // (10) a copy
 };
 
 // The shared memory of a block.
@@ -502,7 +504,7 @@ __device__ inline void load_small(Shared<kUnits>& shared, const Network& network
   for (unsigned i = threadIdx.x; i < kSamples; i += kThreads) shared.h[kUnits][i] = 1;
   for (unsigned i = threadIdx.x; i < Shared<kUnits>::kSmall; i += kThreads) {
     shared.small_w[i] = shared.small_m[i] = shared.small_v[i] = 0;
-    visit_small<kUnits>(network, i, [&](const Tensor& tensor, unsigned at) {
+    visit_small<kUnits>(network, i, [&](const ParameterArena& tensor, unsigned at) {
       shared.small_w[i] = tensor.w[at];
       shared.small_m[i] = tensor.m[at], shared.small_v[i] = tensor.v[at];
     });
@@ -513,7 +515,7 @@ __device__ inline void load_small(Shared<kUnits>& shared, const Network& network
 template <unsigned kUnits>
 __device__ inline void store_small(const Shared<kUnits>& shared, const Network& network) {
   for (unsigned i = threadIdx.x; i < Shared<kUnits>::kSmall; i += kThreads)
-    visit_small<kUnits>(network, i, [&](const Tensor& tensor, unsigned at) {
+    visit_small<kUnits>(network, i, [&](const ParameterArena& tensor, unsigned at) {
       if (tensor.w == network.b2.w && blockIdx.x != 0) return;
       tensor.w[at] = shared.small_w[i];
       tensor.m[at] = shared.small_m[i], tensor.v[at] = shared.small_v[i];
@@ -602,7 +604,7 @@ static __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && t == 0) *position = step + 1;
 }
 
-inline Tensor tensor_of(const sequential::NamedTensor& named) {
+inline ParameterArena tensor_of(const sequential::NamedTensor& named) {
   return {named.w, named.grad, named.m, named.v, named.n};
 }
 inline Network network_of(const Training& t) {

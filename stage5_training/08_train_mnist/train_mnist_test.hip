@@ -496,7 +496,7 @@ void run_with_gradient_off(Training& t, size_t steps) {
     losses::cross_entropy(t.loss.data(), t.grad_logits.data(), logits,
                           {t.labels.data(), batch, kClasses}, t.loss_buffers.workspace(), t.stream);
     t.model.backward(t.grad_logits.data(), t.stream);
-    const Tensor& arena = t.model.arena();
+    const ParameterArena& arena = t.model.arena();
     for (size_t k = 0; k < t.model.tensors().size(); ++k) {
       const sequential::NamedTensor& tensor = t.model.tensors()[k];
       if (g_tensor >= 0 && k != static_cast<size_t>(g_tensor)) continue;

@@ -34,7 +34,9 @@
 #include "common/program.h"
 #include "common/random.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/08_train_mnist/mnist_program.h"
 #include "stage5_training/08_train_mnist/mnist_training.h"
@@ -407,7 +409,7 @@ inline void run_graph(Training& t, size_t steps) {
 //    0 k l m n o ...                        l m n o
 
 struct Network {
-  optimizers::Tensor w1, b1, w2, b2, w3, b3, w4, b4;
+  optimizers::ParameterArena w1, b1, w2, b2, w3, b3, w4, b4;
   unsigned hidden;
 };
 
@@ -826,7 +828,7 @@ static __global__ void __launch_bounds__(kUpdateThreads)
     if (group > 0 || own >= row.end()) return;
     float grad = 0;
     for (unsigned g = 0; g < kGroups; ++g) grad += sums[g][0][column].x;
-    visit_column(network, row, own, [&](const optimizers::Tensor& tensor, unsigned i) {
+    visit_column(network, row, own, [&](const optimizers::ParameterArena& tensor, unsigned i) {
       Rule{}(tensor.w[i], grad, tensor.m[i], tensor.v[i], now);
     });
   } else {
@@ -855,7 +857,7 @@ static __global__ void choose_rows(unsigned* rows, Course course, const Schedule
 inline Network network_of(const Training& t) {
   const auto tensor = [&](size_t k) {
     const sequential::NamedTensor& named = t.model.tensors()[k];
-    return optimizers::Tensor{named.w, named.grad, named.m, named.v, named.n};
+    return optimizers::ParameterArena{named.w, named.grad, named.m, named.v, named.n};
   };
   return {tensor(0), tensor(1), tensor(2),
           tensor(3), tensor(4), tensor(5),

@@ -11,6 +11,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
+#include "stage5_training/01_dense_backward/reference.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
 
 namespace {

@@ -10,6 +10,7 @@
 
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 
 namespace shakespeare {

@@ -53,6 +53,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
+#include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/trajectory.h"
@@ -177,7 +178,7 @@ class Model {
   // over all boxes stays of one size (GPT-2); gains with 1, biases with 0. Waits for the device.
   void initialize(std::uint64_t seed);
 
-  const optimizers::Tensor& arena() const { return arena_; }
+  const optimizers::ParameterArena& arena() const { return arena_; }
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   const Tensors<const float*>& parameters() const { return parameters_; }
   const Tensors<float*>& gradients() const { return gradients_; }
@@ -190,7 +191,7 @@ class Model {
   size_t vocabulary_;
   std::vector<NamedTensor> tensors_;
   DeviceBuffer<float> memory_;
-  optimizers::Tensor arena_;
+  optimizers::ParameterArena arena_;
   Tensors<const float*> parameters_;
   Tensors<float*> gradients_;
 };
@@ -559,9 +560,7 @@ inline void Training::resume(const std::string& path) {
 
 // The last part of every version's step.
 inline void queue_update(Training& t) {
-  optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
-    optimizers::launch_rule<decltype(rule)>(t.model.arena(), t.schedule.data(), t.stream);
-  });
+  optimizers::launch_update(t.settings.optimizer, t.model.arena(), t.schedule.data(), t.stream);
 }
 
 // Queues one step, one launch behind the other.

@@ -30,7 +30,7 @@ class Model {
 
   std::string description() const { return "Sequential{Linear(2, 1)}"; }
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  const optimizers::Tensor& arena() const { return arena_; }
+  const optimizers::ParameterArena& arena() const { return arena_; }
 
   void restart() { HIP_CHECK(hipMemset(memory_.data(), 0x3f, memory_.bytes())); }
   std::vector<float> values() const { return memory_.to_host(); }
@@ -39,7 +39,7 @@ class Model {
   static constexpr size_t kFloats = 8;  // each tensor begins at 16 bytes
   DeviceBuffer<float> memory_;          // w, gradients, m, v
   std::vector<NamedTensor> tensors_;
-  optimizers::Tensor arena_;
+  optimizers::ParameterArena arena_;
 };
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) {

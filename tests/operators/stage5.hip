@@ -29,13 +29,15 @@ void run_dense_backward(const Case& c, Outputs& outputs) {
   c.input("grad_y", {batch, out});
   const Array& w = c.input("w", {out, in});
   dense_backward::Workspace workspace(batch, in, out);
+  const dense_backward::Branches branches;
   for (const auto& version : dense_backward::kVersions) {
     Guarded<float> d_grad_y(grad_y.values, at), d_x(x.values, at), d_w(w.values, at);
     Guarded<float> grad_w(before(c, "grad_w", w.shape), at);
     Guarded<float> grad_bias(before(c, "grad_bias", {out}), at);
     Guarded<float> grad_x(before(c, "grad_x", x.shape), at);
     version.launch({grad_w.data(), grad_bias.data(), grad_x.data()}, d_grad_y.data(), d_x.data(),
-                   batch, {in, out, d_w.data(), nullptr}, beta_of(c), workspace, nullptr);
+                   batch, {in, out, d_w.data(), nullptr}, beta_of(c), workspace,
+                   {nullptr, &branches});
     finish(version.name, d_grad_y, d_x, d_w, grad_w, grad_bias, grad_x);
     keep(outputs, version.name, "grad_w", w.shape, grad_w);
     keep(outputs, version.name, "grad_bias", {out}, grad_bias);
@@ -135,9 +137,10 @@ void run_optimizer(const Case& c, Outputs& outputs) {
   for (const auto& version : optimizers::kVersions) {
     Guarded<float> d_w(w.values, at), d_m(m.values, at), d_v(v.values, at), d_grad_w(n, at);
     const bool keeps_m = optimizers::states(kind) >= 1, keeps_v = optimizers::states(kind) >= 2;
-    const optimizers::Tensor arena{d_w.data(), d_grad_w.data(), keeps_m ? d_m.data() : nullptr,
-                                   keeps_v ? d_v.data() : nullptr, n};
-    std::vector<optimizers::Tensor> parts;
+    const optimizers::ParameterArena arena{d_w.data(), d_grad_w.data(),
+                                           keeps_m ? d_m.data() : nullptr,
+                                           keeps_v ? d_v.data() : nullptr, n};
+    std::vector<optimizers::ParameterArena> parts;
     std::size_t begin = 0;
     for (const std::size_t size : tensors) {
       parts.push_back(arena.part(begin, size));

@@ -2,14 +2,20 @@
 // bound; and the formulas against finite differences.
 #include "stage5_training/01_dense_backward/dense_backward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/graph.h"
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
+#include "stage5_training/01_dense_backward/problem.h"
+#include "stage5_training/01_dense_backward/reference.h"
 
 namespace {
 
@@ -26,13 +32,10 @@ using testing::random_integers;
 struct HostGradients {
   std::vector<float> w, bias, x;
 };
-struct ExpectedGradients {
-  Expected w, bias, x;
-};
 
 std::vector<size_t> all_rows(size_t rows) {
   std::vector<size_t> numbers(rows);
-  for (size_t row = 0; row < rows; ++row) numbers[row] = row;
+  std::iota(numbers.begin(), numbers.end(), size_t{0});
   return numbers;
 }
 
@@ -84,7 +87,8 @@ struct Problem {
                             hipMemcpyHostToDevice));
     };
     prepare(d_grad_w, before.w), prepare(d_grad_bias, before.bias), prepare(d_grad_x, before.x);
-    launch(gradients(), d_grad_y.data(), d_x.data(), shape.batch, layer(), beta, workspace, stream);
+    launch(gradients(), d_grad_y.data(), d_x.data(), shape.batch, layer(), beta, workspace,
+           {stream, &branches});
     HIP_CHECK(hipStreamSynchronize(stream));
     return {d_grad_w.to_host(), d_grad_bias.to_host(), d_grad_x.to_host()};
   }
@@ -98,6 +102,7 @@ struct Problem {
   HostGradients before;
   Guarded<float> d_x, d_w, d_grad_y, d_grad_w, d_grad_bias, d_grad_x;
   Workspace workspace;
+  Branches branches;
 };
 
 Comparison compare_with(const std::vector<float>& got, const Expected& want) {
@@ -234,7 +239,7 @@ TEST_CASE("two halves of a batch, accumulated, are the whole batch") {
   Problem problem(in);
   const HostGradients whole = problem.run(launch_row_slices, 0);
   const auto halves = [](const Gradients& to, const float* grad_y, const float* x, size_t batch,
-                         const Layer& layer, float, Workspace& workspace, hipStream_t stream) {
+                         const Layer& layer, float, Workspace& workspace, const Streams& stream) {
     const size_t half = batch / 2;
     backward(to, grad_y, x, half, layer, 0, workspace, stream);
     backward({to.w, to.bias, nullptr}, grad_y + half * layer.out, x + half * layer.in, batch - half,
@@ -259,7 +264,7 @@ TEST_CASE("a gradient that nobody wants is left alone") {
       for (Guarded<float>* gradient : {&problem.d_grad_w, &problem.d_grad_bias, &problem.d_grad_x})
         gpu::poison(gradient->data(), gradient->size() * sizeof(float));
       version.launch(wanted, problem.d_grad_y.data(), problem.d_x.data(), 33, problem.layer(), 0,
-                     problem.workspace, nullptr);
+                     problem.workspace, {nullptr, &problem.branches});
       const auto written = [](const Guarded<float>& gradient) {
         return !is_poison(gradient.to_host().front());
       };
@@ -286,7 +291,7 @@ TEST_CASE("slices need no more memory than the workspace has") {
   for (const size_t room : {0, 1, 2, 3, 100}) {
     CAPTURE(room);
     Problem problem(in);
-    problem.workspace.slices_of_w = DeviceBuffer<float>(room * 5 * 6 + 1);
+    problem.workspace.slices_of_w = gpu::DeviceBuffer<float>(room * 5 * 6 + 1);
     const HostGradients got = problem.run(launch_weight_slices, 1);
     REQUIRE_OK(compare_with(got.w, want.w));
     REQUIRE(problem.intact());
@@ -314,11 +319,13 @@ TEST_CASE("a graph captures all three streams") {
   Problem problem(in);
   const HostGradients want = problem.run(launch_concurrent, 0);
   const auto replay = [](const Gradients& to, const float* grad_y, const float* x, size_t batch,
-                         const Layer& layer, float beta, Workspace& workspace, hipStream_t stream) {
-    const gpu::Graph graph(
-        stream, [&] { launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, stream); });
-    graph.launch(stream);
-    HIP_CHECK(hipStreamSynchronize(stream));
+                         const Layer& layer, float beta, Workspace& workspace,
+                         const Streams& streams) {
+    const gpu::Graph graph(streams.caller, [&] {
+      launch_concurrent(to, grad_y, x, batch, layer, beta, workspace, streams);
+    });
+    graph.launch(streams.caller);
+    HIP_CHECK(hipStreamSynchronize(streams.caller));
   };
   const gpu::Stream stream;
   const HostGradients got = problem.run(replay, 0, stream);
@@ -345,16 +352,33 @@ TEST_CASE("missing arrays and a batch beyond the workspace are refused") {
     CAPTURE(version.name);
     Problem problem(in);
     const auto launch = [&](const float* grad_y, const float* x, const Layer& layer, size_t batch) {
-      version.launch(problem.gradients(), grad_y, x, batch, layer, 0, problem.workspace, nullptr);
+      version.launch(problem.gradients(), grad_y, x, batch, layer, 0, problem.workspace,
+                     {nullptr, &problem.branches});
     };
     const float *grad_y = problem.d_grad_y.data(), *x = problem.d_x.data();
     const Layer layer = problem.layer(), without{3, 2, nullptr, nullptr};
     REQUIRE_THROWS_AS(launch(nullptr, x, layer, 4), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(grad_y, nullptr, layer, 4), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(grad_y, x, without, 4), std::invalid_argument);
-    problem.workspace.ones = device_matrix::DeviceBuffer<float>(3);
-    REQUIRE_THROWS_AS(launch(grad_y, x, layer, 4), std::invalid_argument);
+    problem.workspace.ones = gpu::DeviceBuffer<float>(3);
+    if (version.launch == launch_naive)  // it needs no workspace
+      REQUIRE_NOTHROW(launch(grad_y, x, layer, 4));
+    else
+      REQUIRE_THROWS_AS(launch(grad_y, x, layer, 4), std::invalid_argument);
   }
+  HIP_CHECK(hipDeviceSynchronize());
+}
+
+TEST_CASE("concurrent refuses to run without branches, and backward does without them") {
+  const Inputs in({4, 3, 2}, random_integers);
+  Problem problem(in);
+  const auto launch = [&](Launch function) {
+    function(problem.gradients(), problem.d_grad_y.data(), problem.d_x.data(), 4, problem.layer(),
+             0, problem.workspace, nullptr);
+  };
+  REQUIRE_THROWS_AS(launch(launch_concurrent), std::invalid_argument);
+  REQUIRE_NOTHROW(launch(backward));
+  REQUIRE(compare_with(problem.d_grad_w.to_host(), in.expected(0).w).ok);
 }
 
 // ---- What the checks above must catch ---------------------------------------------------------
@@ -364,32 +388,32 @@ namespace {
 // Each launches the gradients of `row_slices` but for one mistake.
 void launch_swapped_weights(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                             const Layer& layer, float beta, Workspace& workspace,
-                            hipStream_t stream) {
+                            const Streams& stream) {
   launch_row_slices({to.w, to.bias, nullptr}, grad_y, x, batch, layer, beta, workspace, stream);
   gemm::Product p = product_of_x(to.x, grad_y, batch, layer, beta);
   p.layout = gemm::Layout::NT;  // grad_y w^T: the same sizes, as w is square
-  gemm::best(p, stream);
+  gemm::best(p, stream.caller);
 }
 
 void launch_transposed_grad_w(const Gradients& to, const float* grad_y, const float* x,
                               size_t batch, const Layer& layer, float beta, Workspace& workspace,
-                              hipStream_t stream) {
+                              const Streams& stream) {
   launch_row_slices({nullptr, to.bias, to.x}, grad_y, x, batch, layer, beta, workspace, stream);
-  launch_grad_w(to, x, grad_y, batch, layer, beta, stream);  // x^T grad_y
+  launch_grad_w(to, x, grad_y, batch, layer, beta, stream.caller);  // x^T grad_y
 }
 
 void launch_mean_over_batch(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                             const Layer& layer, float beta, Workspace& workspace,
-                            hipStream_t stream) {
+                            const Streams& stream) {
   launch_row_slices({nullptr, to.bias, to.x}, grad_y, x, batch, layer, beta, workspace, stream);
   gemm::Product p = product_of_w(to.w, grad_y, x, batch, layer, beta);
   p.alpha = 1 / static_cast<float>(batch);
-  gemm::best(p, stream);
+  gemm::best(p, stream.caller);
 }
 
 void launch_without_last_sample(const Gradients& to, const float* grad_y, const float* x,
                                 size_t batch, const Layer& layer, float beta, Workspace& workspace,
-                                hipStream_t stream) {
+                                const Streams& stream) {
   launch_row_slices({to.w, nullptr, to.x}, grad_y, x, batch, layer, beta, workspace, stream);
   launch_row_slices({nullptr, to.bias, nullptr}, grad_y, x, batch - 1, layer, beta, workspace,
                     stream);
@@ -397,20 +421,20 @@ void launch_without_last_sample(const Gradients& to, const float* grad_y, const 
 
 void launch_without_last_slice(const Gradients& to, const float* grad_y, const float* x,
                                size_t batch, const Layer& layer, float beta, Workspace& workspace,
-                               hipStream_t stream) {
+                               const Streams& stream) {
   launch_weight_slices(to, grad_y, x, batch, layer, beta, workspace, stream);
   const size_t rows = batch / count_slices(batch, layer.in, layer.out);
-  launch_grad_w(to, grad_y, x, batch - rows, layer, beta, stream);
+  launch_grad_w(to, grad_y, x, batch - rows, layer, beta, stream.caller);
 }
 
 void launch_without_beta(const Gradients& to, const float* grad_y, const float* x, size_t batch,
-                         const Layer& layer, float, Workspace& workspace, hipStream_t stream) {
+                         const Layer& layer, float, Workspace& workspace, const Streams& stream) {
   launch_row_slices(to, grad_y, x, batch, layer, 0, workspace, stream);
 }
 
 void launch_always_accumulating(const Gradients& to, const float* grad_y, const float* x,
                                 size_t batch, const Layer& layer, float, Workspace& workspace,
-                                hipStream_t stream) {
+                                const Streams& stream) {
   launch_row_slices(to, grad_y, x, batch, layer, 1, workspace, stream);
 }
 
@@ -427,4 +451,45 @@ TEST_CASE("planted mistakes are caught", "[harness]") {
   const Inputs long_batch({1003, 5, 6});
   REQUIRE(is_right(launch_weight_slices, long_batch, 0));
   REQUIRE(!is_right(launch_without_last_slice, long_batch, 0));
+}
+
+TEST_CASE("the program's checks refuse a wrong term or row at every shape that it prints",
+          "[harness]") {
+  const std::vector<Size> usual = sizes();
+  const bool on_gpu = std::string(gpu::kBackend) != "cpu";
+  for (const bool quick : {false, true}) {
+    const auto size = [&](size_t i) {
+      return quick ? usual[i].quick : on_gpu ? usual[i].gpu : usual[i].cpu;
+    };
+    for (const Shape& shape : printed({size(0), size(1), size(2)}, quick))
+      for (const bool exact : {true, false}) {
+        CAPTURE(name(shape), exact);
+        const Inputs in(shape, exact ? Inputs::Make{random_integers} : Inputs::Make{random_floats});
+        const Samples samples = samples_of(shape, 7);
+        const ExpectedGradients want = expect(shape, samples, in.x, in.w, in.grad_y);
+        // A term of median size, among the first 64 of the sum over coefficient times value.
+        const auto require_refusals = [&](const Expected& of, size_t cols, size_t terms,
+                                          auto&& coefficient, auto&& value) {
+          testing::require_refusals(
+              of.value, [&](size_t i) { return exact ? 0 : of.mean_zero_bound[i]; }, cols,
+              [&](size_t i) {
+                return testing::median_term(std::min(terms, size_t{64}), [&](size_t k) {
+                  return static_cast<double>(coefficient(i / cols, k)) *
+                         static_cast<double>(value(k, i % cols));
+                });
+              });
+        };
+        const auto grad_y = [&](size_t s, size_t o) { return in.grad_y[s * shape.out + o]; };
+        require_refusals(
+            want.w, shape.in, shape.batch,
+            [&](size_t row, size_t s) { return grad_y(s, samples.w.rows[row]); },
+            [&](size_t s, size_t k) { return in.x[s * shape.in + k]; });
+        require_refusals(
+            want.bias, shape.out, shape.batch, [](size_t, size_t) { return 1.0f; }, grad_y);
+        require_refusals(
+            want.x, shape.in, shape.out,
+            [&](size_t row, size_t o) { return grad_y(samples.x.rows[row], o); },
+            [&](size_t o, size_t k) { return in.w[o * shape.in + k]; });
+      }
+  }
 }

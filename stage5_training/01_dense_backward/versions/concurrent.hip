@@ -1,0 +1,28 @@
+// concurrent: the three gradients at the same time, on three streams.
+#include <stdexcept>
+
+#include "stage5_training/01_dense_backward/dense_backward.h"
+
+namespace dense_backward {
+
+// Fixes : weight_slices leaves multiprocessors idle at the end of each launch, while its last
+//         blocks run.
+// Idea  : no gradient needs another, so each gets a stream, and the next launch's blocks fill what
+//         the last ones leave.
+// Costs : two events per branch. A small layer loses by it: its launches are shorter than the wait
+//         for the fork and the join. A large layer gains what the ends of its launches were idle.
+void launch_concurrent(const Gradients& to, const float* grad_y, const float* x, size_t batch,
+                       const Layer& layer, float beta, Workspace& workspace,
+                       const Streams& streams) {
+  if (streams.branches == nullptr)
+    throw std::invalid_argument("dense_backward: concurrent needs branches");
+  const Branches& branches = *streams.branches;
+  branches.fork(streams.caller);
+  launch_grad_x(to, grad_y, batch, layer, beta, branches[0]);
+  launch_grad_bias(to, grad_y, batch, layer, beta, workspace, branches[1],
+                   gemv::launch_split_columns);
+  launch_grad_w_in_slices(to, grad_y, x, batch, layer, beta, workspace, streams.caller);
+  branches.join(streams.caller);
+}
+
+}  // namespace dense_backward

@@ -1,0 +1,500 @@
+// Every optimizer by every version on awkward lists of tensors: one step against the reference, a
+// hundred against NumPy, replayed graphs, and mistakes that must be caught.
+#include "stage5_training/04_optimizers/optimizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/device_buffer.h"
+#include "common/graph.h"
+#include "common/guarded.h"
+#include "common/npy.h"
+#include "common/random.h"
+#include "common/rounding.h"
+#include "common/testing.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage5_training/04_optimizers/problem.h"
+#include "stage5_training/04_optimizers/reference.h"
+
+// What only this test has: optimizers_test.hip.
+namespace optimizers_test {
+using Launcher = void (*)(const optimizers::ParameterArena& arena,
+                          const optimizers::Schedule* schedule);
+extern const Launcher coupled_decay, decay_afterwards, bias_left_in, epsilon_inside_root,
+    rate_in_velocity, no_bounds_check;
+}  // namespace optimizers_test
+
+namespace {
+
+using namespace optimizers;
+using gpu::DeviceBuffer;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Numbers of both signs on seven scales, from [0.5, 1) down to a millionth of that. None is so
+// small beside its neighbours in w, grad_w and m that a step without effect could hide in the
+// bound.
+std::vector<float> numbers_on_seven_scales(size_t n, std::uint32_t stream) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    const float uniform = random_numbers::uniform(7, stream, i);
+    const double scale = std::pow(10.0, -static_cast<double>(i % 7));
+    values[i] = static_cast<float>(scale) * (uniform + std::copysign(1.0f, uniform)) / 2;
+  }
+  return values;
+}
+
+// What one step starts from. v is m^2, which keeps it of the size that it has in training.
+struct Values {
+  explicit Values(size_t n)
+      : w(numbers_on_seven_scales(n, 0)),
+        grad_w(numbers_on_seven_scales(n, 1)),
+        m(numbers_on_seven_scales(n, 2)),
+        v(m) {
+    for (float& value : v) value *= value;
+  }
+  std::vector<float> w, grad_w, m, v;
+};
+
+// An arena between guards. Where the optimizer keeps no m or no v, that pointer is null.
+struct Arena {
+  Arena(Kind kind, const Values& values, size_t offset = 0, size_t offset_grad = 0)
+      : w(values.w, offset), grad_w(values.grad_w, offset_grad) {
+    if (states(kind) >= 1) m = std::make_unique<Guarded<float>>(values.m, offset);
+    if (states(kind) >= 2) v = std::make_unique<Guarded<float>>(values.v, offset);
+  }
+  ParameterArena tensor() {
+    return {w.data(), grad_w.data(), m ? m->data() : nullptr, v ? v->data() : nullptr, w.size()};
+  }
+  // w, then m, then v, as far as the optimizer keeps them.
+  std::vector<float> to_host() const {
+    std::vector<float> all = w.to_host();
+    for (const auto* state : {&m, &v})
+      if (*state) {
+        const std::vector<float> values = (*state)->to_host();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    return all;
+  }
+  bool intact() const {
+    return w.intact() && grad_w.intact() && (!m || m->intact()) && (!v || v->intact());
+  }
+
+  Guarded<float> w, grad_w;
+  std::unique_ptr<Guarded<float>> m, v;
+};
+
+std::vector<ParameterArena> cut(const ParameterArena& arena, const std::vector<size_t>& sizes) {
+  std::vector<ParameterArena> tensors;
+  size_t begin = 0;
+  for (const size_t size : sizes) tensors.push_back(arena.part(begin, size)), begin += size;
+  return tensors;
+}
+
+std::vector<Element> elements_of(const Values& values) {
+  return optimizers::elements_of(values.w, values.m, values.v);
+}
+
+// Holds Arena::to_host() against the reference.
+Comparison compare_elements(const std::vector<float>& got, const std::vector<Element>& elements) {
+  const size_t n = elements.size();
+  const auto choose = [&](size_t i, double w, double m, double v) {
+    return i < n ? w : i < 2 * n ? m : v;
+  };
+  return compare(
+      got.size(), [&](size_t i) { return got[i]; },
+      [&](size_t i) {
+        const Element& e = elements[i % n];
+        return choose(i, e.w, e.m, e.v);
+      },
+      [&](size_t i) {
+        const Element& e = elements[i % n];
+        return choose(i, e.w_error, e.m_error, e.v_error);
+      });
+}
+
+// Begins step t, has `update(list, schedule)` do it, and compares; a write outside is a failure
+// too.
+template <class Update>
+Comparison check_step(Kind kind, const std::vector<size_t>& sizes, Update update, size_t offset = 0,
+                      size_t offset_grad = 0, std::uint64_t t = 3) {
+  size_t n = 0;
+  for (const size_t size : sizes) n += size;
+  const Values values(n);
+  Arena arena(kind, values, offset, offset_grad);
+  const TensorList list(cut(arena.tensor(), sizes));
+  DeviceBuffer<Schedule> schedule = make_schedule({}, t - 1);
+  launch_begin_step(schedule.data());
+  update(list, schedule.data());
+  std::vector<Element> elements = elements_of(values);
+  step_cpu(kind, {}, t, values.grad_w, elements);
+  Comparison result = compare_elements(arena.to_host(), elements);
+  result.ok = result.ok && arena.intact();
+  return result;
+}
+
+// A version as check_step() takes it.
+auto update_by(const Version<Launch>& version, Kind kind) {
+  return [&version, kind](const TensorList& list, const Schedule* schedule) {
+    version.launch(kind, list, schedule, nullptr);
+  };
+}
+
+// The sizes of the tensors.
+// clang-format off
+const std::vector<std::vector<size_t>> kLists = {
+    {}, {0}, {1}, {3}, {4}, {5}, {255}, {256}, {257}, {1003},
+    {0, 1, 3, 0, 4, 5, 255, 256, 257, 1003, 0}, {kSlice - 1, kSlice, kSlice + 1, 1},
+    {784 * 128, 128, 1280, 10}};
+// clang-format on
+
+}  // namespace
+
+TEST_CASE("one step of every optimizer by every version, any tensors and alignment") {
+  constexpr size_t kOffsets[][2] = {{0, 0}, {1, 1}, {3, 3}, {0, 1}};
+  for (const auto& sizes : kLists)
+    for (const Kind kind : kKinds)
+      for (const auto& version : testing::chosen(kVersions))
+        for (const auto& offsets : kOffsets) {
+          CAPTURE(sizes, name(kind), version.name, offsets[0], offsets[1]);
+          REQUIRE_OK(check_step(kind, sizes, update_by(version, kind), offsets[0], offsets[1]));
+        }
+}
+
+TEST_CASE("early and late steps are corrected for their bias") {
+  for (const std::uint64_t t : {1, 2, 10, 1000, 1000000})
+    for (const Kind kind : {Kind::Adam, Kind::AdamW})
+      for (const auto& version : testing::chosen(kVersions)) {
+        CAPTURE(t, name(kind), version.name);
+        REQUIRE_OK(check_step(kind, {257}, update_by(version, kind), 0, 0, t));
+      }
+}
+
+TEST_CASE("the loops over the grid work for any number of blocks") {
+  for (const size_t blocks : {1, 3}) {
+    vector_add::grid_limit = blocks * vector_add::kBlock;
+    for (const Kind kind : kKinds)
+      for (const auto& version : testing::chosen(kVersions))
+        for (const auto& [offset, offset_grad] :
+             {std::pair<size_t, size_t>{0, 0}, {1, 1}, {1, 0}}) {
+          CAPTURE(name(kind), version.name, blocks, offset, offset_grad);
+          CHECK(check_step(kind, {5003}, update_by(version, kind), offset, offset_grad).ok);
+        }
+  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
+}
+
+TEST_CASE("all versions give the same bits") {
+  const std::vector<size_t> sizes = {1003, 1, 255, 0, kSlice + 5};
+  const Values values(1003 + 1 + 255 + kSlice + 5);
+  for (const Kind kind : kKinds) {
+    std::vector<float> first;
+    for (const auto& version : kVersions) {
+      Arena arena(kind, values, 1, 1);
+      const TensorList list(cut(arena.tensor(), sizes));
+      DeviceBuffer<Schedule> schedule = make_schedule({});
+      for (int t = 1; t <= 5; ++t) {
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+      }
+      CAPTURE(name(kind), version.name);
+      if (first.empty()) first = arena.to_host();
+      REQUIRE(arena.to_host() == first);
+    }
+  }
+}
+
+TEST_CASE("tensors may lie anywhere, but for flat") {
+  const Values big(kSlice + 3), small(10);
+  for (const Kind kind : kKinds) {
+    for (const Launch launch : {launch_per_tensor, launch_multi_tensor}) {
+      Arena first(kind, big, 1, 2), second(kind, small, 3, 0);
+      const TensorList list({first.tensor(), ParameterArena{}, second.tensor()});
+      DeviceBuffer<Schedule> schedule = make_schedule({});
+      launch_begin_step(schedule.data());
+      launch(kind, list, schedule.data(), nullptr);
+      for (const auto& [arena, values] : {std::pair{&first, &big}, std::pair{&second, &small}}) {
+        std::vector<Element> elements = elements_of(*values);
+        step_cpu(kind, {}, 1, values->grad_w, elements);
+        REQUIRE_OK(compare_elements(arena->to_host(), elements));
+        REQUIRE(arena->intact());
+      }
+      REQUIRE_THROWS_AS(launch_flat(kind, list, schedule.data()), std::invalid_argument);
+    }
+  }
+}
+
+TEST_CASE("a step keeps the zeros between aligned tensors") {
+  for (const Kind kind : kKinds) {
+    Values values(23);
+    for (size_t i = 10; i < 16; ++i) values.w[i] = values.grad_w[i] = values.m[i] = values.v[i] = 0;
+    Arena arena(kind, values);
+    DeviceBuffer<Schedule> schedule = make_schedule({});
+    for (int t = 1; t <= 10; ++t) step(kind, arena.tensor(), schedule.data());
+    const std::vector<float> got = arena.to_host();
+    for (size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(name(kind), i);
+      REQUIRE((got[i] == 0) == (i % 23 >= 10 && i % 23 < 16));
+    }
+    REQUIRE(schedule.to_host()[0].step == 10);
+  }
+}
+
+TEST_CASE("names, states and bytes", "[harness]") {
+  const std::string names[] = {"sgd", "momentum", "adam", "adamw"};
+  for (const Kind kind : kKinds) {
+    const size_t i = static_cast<size_t>(kind);
+    CAPTURE(names[i]);
+    REQUIRE(name(kind) == names[i]);
+    REQUIRE(states(kind) == (i < 2 ? static_cast<int>(i) : 2));
+    REQUIRE(bytes_per_parameter(kind) == (i == 0 ? 12 : i == 1 ? 20 : 28));
+  }
+}
+
+TEST_CASE("Adam's first step moves every parameter by the learning rate") {
+  Values values(1003);
+  std::fill(values.m.begin(), values.m.end(), 0.0f);
+  std::fill(values.v.begin(), values.v.end(), 0.0f);
+  Arena arena(Kind::Adam, values);
+  const Hyperparameters hyper;
+  DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+  step(Kind::Adam, arena.tensor(), schedule.data());
+  const std::vector<float> w = arena.w.to_host();
+  const double rate = static_cast<double>(hyper.learning_rate);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double g = static_cast<double>(values.grad_w[i]);
+    const double moved = static_cast<double>(values.w[i]) - static_cast<double>(w[i]);
+    // g / (|g| + epsilon) misses the sign by at most epsilon / |g|, and rounding by some 20 u.
+    const double bound = static_cast<double>(hyper.epsilon) / std::fabs(g) + 20 * kFloatRoundoff;
+    CAPTURE(i, g, moved);
+    REQUIRE(std::fabs(moved - std::copysign(rate, g)) <= rate * bound + kFloatRoundoff);
+  }
+}
+
+TEST_CASE("AdamW without weight decay is Adam, bit for bit") {
+  const Values values(1003);
+  Hyperparameters hyper;
+  hyper.weight_decay = 0;
+  Arena adam(Kind::Adam, values), adamw(Kind::AdamW, values);
+  DeviceBuffer<Schedule> first = make_schedule(hyper), second = make_schedule(hyper);
+  for (int t = 1; t <= 20; ++t) {
+    step(Kind::Adam, adam.tensor(), first.data());
+    step(Kind::AdamW, adamw.tensor(), second.data());
+  }
+  REQUIRE(adam.to_host() == adamw.to_host());
+}
+
+TEST_CASE("a gradient of NaN or infinity spoils its own parameter only") {
+  constexpr size_t kN = 1003, kPlaces[] = {0, 6, 500, kN - 1};
+  for (const Kind kind : kKinds)
+    for (const auto& version : testing::chosen(kVersions))
+      for (const float bad : {kNan, kInfinity, -kInfinity}) {
+        Values values(kN), clean(kN);
+        for (const size_t place : kPlaces) values.grad_w[place] = bad;
+        Arena arena(kind, values, 1, 1);
+        const TensorList list(cut(arena.tensor(), {500, kN - 500}));
+        DeviceBuffer<Schedule> schedule = make_schedule({});
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+        std::vector<Element> elements = elements_of(clean);
+        step_cpu(kind, {}, 1, clean.grad_w, elements);
+        std::vector<float> got = arena.to_host();
+        CAPTURE(name(kind), version.name, bad);
+        for (size_t begin = 0; begin < got.size(); begin += kN)
+          for (const size_t place : kPlaces) {
+            REQUIRE(!std::isfinite(got[begin + place]));
+            if (std::isnan(bad)) REQUIRE(std::isnan(got[begin + place]));
+            const Element& e = elements[place];
+            got[begin + place] = static_cast<float>(begin == 0 ? e.w : begin == kN ? e.m : e.v);
+          }
+        for (Element& e : elements)  // the values put back above are rounded once
+          e.w_error += kFloatRoundoff * std::fabs(e.w);
+        REQUIRE_OK(compare_elements(got, elements));
+      }
+}
+
+TEST_CASE("the device counts the steps") {
+  const Hyperparameters hyper;
+  DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+  for (std::uint64_t t = 1; t <= 100; ++t) {
+    launch_begin_step(schedule.data());
+    const Schedule got = schedule.to_host()[0];
+    REQUIRE(got.step == t);
+    const double unseen1 = std::pow(static_cast<double>(hyper.beta1), t);
+    const double unseen2 = std::pow(static_cast<double>(hyper.beta2), t);
+    const double rate = static_cast<double>(hyper.learning_rate);
+    // Rounded to float once; the double before is off by a few units of its 2^-53.
+    const double step_size = rate / (1 - unseen1), root_scale = 1 / std::sqrt(1 - unseen2);
+    REQUIRE(std::fabs(static_cast<double>(got.step_size) - step_size) <=
+            1.001 * kFloatRoundoff * step_size);
+    REQUIRE(std::fabs(static_cast<double>(got.root_scale) - root_scale) <=
+            1.001 * kFloatRoundoff * root_scale);
+    // A run that is resumed goes on with the same bits.
+    DeviceBuffer<Schedule> resumed = make_schedule(hyper, t - 1);
+    launch_begin_step(resumed.data());
+    const Schedule same = resumed.to_host()[0];
+    REQUIRE((same.step == got.step && same.decay == got.decay));
+    REQUIRE((same.step_size == got.step_size && same.root_scale == got.root_scale));
+  }
+}
+
+TEST_CASE("a captured step can be replayed, with a learning rate that changes") {
+  const Values values(1003);
+  for (const Kind kind : kKinds) {
+    Arena eager(kind, values), replayed(kind, values);
+    DeviceBuffer<Schedule> first = make_schedule({}), second = make_schedule({});
+    const gpu::Stream stream;
+    const gpu::Graph graph(stream, [&] { step(kind, replayed.tensor(), second.data(), stream); });
+    for (int t = 1; t <= 10; ++t) {
+      const float rate = 0.01f / static_cast<float>(t);
+      for (Schedule* schedule : {first.data(), second.data()})
+        HIP_CHECK(hipMemcpyAsync(&schedule->hyper.learning_rate, &rate, sizeof rate,
+                                 hipMemcpyHostToDevice, stream));
+      step(kind, eager.tensor(), first.data(), stream);
+      graph.launch(stream);
+      stream.wait();
+    }
+    CAPTURE(name(kind));
+    REQUIRE(second.to_host()[0].step == 10);
+    REQUIRE(replayed.to_host() == eager.to_host());
+  }
+}
+
+TEST_CASE("a hundred steps agree with NumPy", "[numpy]") {
+  const auto doubles = [](const std::string& array) {
+    return read_npy(reference_path("optimizers_" + array + ".npy")).values;
+  };
+  const auto floats = [](const std::vector<double>& values) {
+    return std::vector<float>(values.begin(), values.end());
+  };
+#if defined(COURSE_SANITIZE_THREAD)
+  constexpr std::uint64_t kSteps = 3;  // a block takes ThreadSanitizer milliseconds
+#else
+  constexpr std::uint64_t kSteps = 100;
+#endif
+  const std::vector<float> all_grads = floats(doubles("grads"));
+  Values values(doubles("w").size());
+  values.w = floats(doubles("w"));
+  std::fill(values.m.begin(), values.m.end(), 0.0f);
+  std::fill(values.v.begin(), values.v.end(), 0.0f);
+  const size_t n = values.w.size();
+  for (const Kind kind : kKinds)
+    for (const auto& version : testing::chosen(kVersions)) {
+      Arena arena(kind, values);
+      const TensorList list(cut(arena.tensor(), {42, 0, n - 42}));
+      Hyperparameters hyper;
+      hyper.weight_decay = 0.1f;
+      DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+      std::vector<Element> elements = elements_of(values);
+      for (std::uint64_t t = 1; t <= kSteps; ++t) {
+        hyper.learning_rate = t <= 50 ? 0.01f : 0.005f;
+        HIP_CHECK(hipMemcpy(&schedule.data()->hyper, &hyper, sizeof hyper, hipMemcpyHostToDevice));
+        const auto grads = all_grads.begin() + static_cast<std::ptrdiff_t>((t - 1) * n);
+        const std::vector<float> grad_w(grads, grads + static_cast<std::ptrdiff_t>(n));
+        HIP_CHECK(hipMemcpy(arena.grad_w.data(), grad_w.data(), n * sizeof(float),
+                            hipMemcpyHostToDevice));
+        launch_begin_step(schedule.data());
+        version.launch(kind, list, schedule.data(), nullptr);
+        step_cpu(kind, hyper, t, grad_w, elements);
+        if (t != 3 && t != 100) continue;
+        // NumPy's values, with the errors that step_cpu has summed up.
+        const std::string after = name(kind) + std::to_string(t);
+        const std::vector<double> w = doubles(after + "_w"), m = doubles(after + "_m");
+        const std::vector<double> v = doubles(after + "_v");
+        std::vector<Element> numpy = elements;
+        for (size_t i = 0; i < n; ++i) numpy[i].w = w[i], numpy[i].m = m[i], numpy[i].v = v[i];
+        CAPTURE(name(kind), version.name, t);
+        REQUIRE_OK(compare_elements(arena.to_host(), numpy));
+      }
+    }
+}
+
+// ---- What the checks above must catch ---------------------------------------------------------
+
+namespace {
+
+template <class Launcher>
+bool passes(Kind kind, Launcher launch) {
+  const auto update = [&](const TensorList& list, const Schedule* schedule) {
+    launch(list.arena(), schedule);
+  };
+  return check_step(kind, {1003}, update).ok;
+}
+
+}  // namespace
+
+TEST_CASE("wrong rules are caught", "[harness]") {
+  using namespace optimizers_test;
+  const auto rule_of = [](Kind kind) {
+    return [kind](const ParameterArena& arena, const Schedule* schedule) {
+      launch_update(kind, arena, schedule);
+    };
+  };
+  for (const Kind kind : kKinds) REQUIRE(passes(kind, rule_of(kind)));
+  REQUIRE(!passes(Kind::AdamW, rule_of(Kind::Adam)));
+  REQUIRE(!passes(Kind::AdamW, coupled_decay));
+  REQUIRE(!passes(Kind::AdamW, decay_afterwards));
+  REQUIRE(!passes(Kind::Adam, bias_left_in));
+  REQUIRE(!passes(Kind::Adam, epsilon_inside_root));
+  REQUIRE(!passes(Kind::Momentum, rate_in_velocity));
+}
+
+TEST_CASE("wrong launches are caught", "[harness]") {
+  const auto no_check = [](const TensorList& list, const Schedule* schedule) {
+    optimizers_test::no_bounds_check(list.arena(), schedule);
+  };
+  REQUIRE(!check_step(Kind::Sgd, {5}, no_check).ok);
+  REQUIRE(check_step(Kind::Sgd, {8}, no_check).ok);
+  // Nothing is done: no parameter passes.
+  for (const Kind kind : kKinds)
+    REQUIRE(check_step(kind, {1003}, [](const TensorList&, const Schedule*) {}).failed >= 1003);
+  // The last tensor is forgotten; a slice is done twice; the elements behind the last float4 stay.
+  const auto all_but_last = [](const TensorList& list, const Schedule* schedule) {
+    launch_update(Kind::Sgd, list.tensors().front(), schedule);
+  };
+  REQUIRE(!check_step(Kind::Sgd, {1000, 1}, all_but_last).ok);
+  const auto twice = [](const TensorList& list, const Schedule* schedule) {
+    launch_update(Kind::Adam, list.arena(), schedule);
+    launch_update(Kind::Adam, list.arena().part(1002, 1), schedule);
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, twice).ok);
+  const auto no_tail = [](const TensorList& list, const Schedule* schedule) {
+    launch_update(Kind::Adam, list.arena().part(0, 1000), schedule);
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, no_tail).ok);
+  // A step number that stands still.
+  const auto not_begun = [](const TensorList& list, const Schedule*) {
+    DeviceBuffer<Schedule> before = make_schedule({}, 1);
+    launch_begin_step(before.data());
+    launch_update(Kind::Adam, list.arena(), before.data());
+  };
+  REQUIRE(!check_step(Kind::Adam, {1003}, not_begun).ok);
+}
+
+TEST_CASE("the program's check refuses a lost, a doubled and a misplaced update", "[harness]") {
+  constexpr size_t kN = 20011;  // as many as the program has with --quick
+  Values start(kN);
+  start.w = testing::random_floats(kN, 0), start.grad_w = testing::random_floats(kN, 1);
+  start.m = testing::random_floats(kN, 2), start.v = start.m;
+  for (float& value : start.v) value *= value;
+  const std::vector<Element> before = elements_of(start);
+  for (const Kind kind : kKinds) {
+    std::vector<Element> after = before;
+    step_cpu(kind, {}, kCheckedStep, start.grad_w, after);
+    for (size_t c = 0; c < 1 + static_cast<size_t>(states(kind)); ++c) {
+      CAPTURE(name(kind), c);
+      const Column of = kColumns[c];
+      const auto bound = [&](size_t i) { return after[i].*of.error; };
+      testing::require_refusals(column(after, of.value), bound, 1, [&](size_t i) {
+        const double moved = after[i].*of.value - before[i].*of.value;
+        return std::fabs(moved) > 2 * bound(i) ? moved : 0;  // else nothing that float shows
+      });
+    }
+  }
+}
