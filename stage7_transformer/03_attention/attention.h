@@ -15,6 +15,12 @@
 // query, Tq = 1, can look back at a cache of Tk keys. lse is the logarithm of a row's sum of
 // exponentials; a row that sees no key gets 0, lse = -infinity and gradients of 0. All versions
 // give the same bits on every run of one device, and launch on `stream` without waiting.
+//
+// A pair of a query and a key that it does not see adds nothing to out or to a gradient, whatever
+// the rows of q, k, v and grad_out hold: 0 times NaN is not computed. So NaN or an infinity reaches
+// a row of out only from its own query or from a key that it sees, and a row of a gradient only
+// through such pairs; no other row changes by a bit (with composed: by more than its error). A key
+// that a query sees with a weight that has become 0 may add nothing either.
 #pragma once
 
 #include <algorithm>
@@ -463,21 +469,27 @@ static __global__ void mask_scores(float* scores, Problem p) {
   }
 }
 
-// What step 3.2's softmax stores: the probabilities, and of each row lse. Its row r is a row of
-// `count` ones in lse's T, the last ones.
+// What step 3.2's softmax stores: the probabilities, and of each row lse. Its row r is one of p.Tq
+// rows, the last ones of lse's T. A row with NaN is NaN, but not where the query sees no key.
 struct ProbabilitiesAndLogSum {
   float* lse;
-  size_t T, count;
+  size_t T;
+  Problem p;
 
   struct Row {
     float* lse;
+    size_t seen;
     __device__ void finish(softmax::MaxSum whole) const {
       if (lse != nullptr) *lse = whole.max + logf(whole.sum);
     }
-    __device__ float operator()(size_t, float probability) const { return probability; }
+    __device__ float operator()(size_t key, float probability) const {
+      return key < seen ? probability : 0;
+    }
   };
   __device__ Row row(size_t r) const {
-    return {lse == nullptr ? nullptr : lse + (r / count * T + (T - count) + r % count)};
+    const size_t query = r % p.Tq;
+    return {lse == nullptr ? nullptr : lse + (r / p.Tq * T + (T - p.Tq) + query),
+            visible_keys(p, query)};
   }
 };
 
@@ -511,12 +523,50 @@ inline void launch_probabilities(float* probabilities, float* lse, size_t Tq, co
   multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
   LAUNCH_ON(stream, mask_scores, vector_add::grid_stride_blocks(rows * p.Tk), kBlock, 0,
             probabilities, p);
-  softmax::launch_best(probabilities, probabilities, rows, p.Tk,
-                       ProbabilitiesAndLogSum{lse, Tq, p.Tq}, stream);
+  softmax::launch_best(probabilities, probabilities, rows, p.Tk, ProbabilitiesAndLogSum{lse, Tq, p},
+                       stream);
 }
 
-// Four launches: the product of step 2.3, the mask, step 3.2's softmax, the other product. Each
-// score goes to memory three times and comes back three times. Needs Keeps::one_matrix.
+// Of sums[t,d] = factor sum over the others s of m(t,s) rows[s,d], which a product has made, those
+// that are not finite once more: over the s that t sees, or of a key those that see it.
+//                     sums (B, H, T, D)  rows (B, H, S, D)  m, or its transpose, (B, H, Tq, Tk)
+// Fixes : the product multiplies zeros of m, too, and 0 times NaN or infinity is NaN.
+// Idea  : where no row holds such numbers, reading the sums once is all that it costs.
+// Thread: t owns the elements t, t + all threads, ...
+// Costs : 4 bytes per element; 8 more per pair and element that is computed again.
+template <bool kOfKeys>
+static __global__ void repeat_sums(View sums, const float* m, ConstView rows, float factor,
+                                   Problem p) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, T = kOfKeys ? p.Tk : p.Tq;
+  const size_t n = p.B * p.H * T * p.D;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    const size_t d = i % p.D, t = i / p.D % T, head = i / p.D / T;
+    float& stored = sums.head(head / p.H, head % p.H)[t * sums.stride_row + d];
+    if (stored - stored == 0) continue;  // it is finite
+    const float* of_m = m + head * p.Tq * p.Tk;
+    const float* column = rows.head(head / p.H, head % p.H) + d;
+    const size_t begin = kOfKeys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
+    const size_t end = kOfKeys ? p.Tq : visible_keys(p, t);
+    float sum = 0;
+    for (size_t s = begin; s < end; ++s)
+      sum += of_m[kOfKeys ? s * p.Tk + t : t * p.Tk + s] * column[s * rows.stride_row];
+    stored = factor * sum;
+  }
+}
+
+// The same after a product of a causal problem in which all queries see.
+template <bool kOfKeys>
+inline void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows,
+                               float factor, const Problem& p, hipStream_t stream) {
+  const size_t n = p.heads() * (kOfKeys ? p.Tk : p.Tq) * p.D;
+  if (p.causal && n > 0)
+    LAUNCH_ON(stream, (repeat_sums<kOfKeys>), vector_add::grid_stride_blocks(n), kBlock, 0, sums, m,
+              rows, factor, p);
+}
+
+// Four launches and, with a mask, one that mends what is not finite: the product of step 2.3, the
+// mask, step 3.2's softmax, the other product. Each score goes to memory three times and comes back
+// three times. Needs Keeps::one_matrix.
 inline void launch_composed(const View& out, float* lse, const ConstView& q, const ConstView& k,
                             const ConstView& v, const Problem& problem, Workspace& workspace,
                             hipStream_t stream = nullptr) {
@@ -531,8 +581,10 @@ inline void launch_composed(const View& out, float* lse, const ConstView& q, con
   if (p.heads() * p.Tq == 0) return;
   float* probabilities = workspace.probabilities.data();
   launch_probabilities(probabilities, lse, problem.Tq, from_row(q, blind), k, p, stream);
-  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, 1, matrix(probabilities, p), v, from_row(out, blind),
-           p, stream);
+  const View seeing_out = from_row(out, blind);
+  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, 1, matrix(probabilities, p), v, seeing_out, p,
+           stream);
+  launch_repeat_sums<false>(seeing_out, probabilities, v, 1, p, stream);
 }
 
 // ---- Rows of scores in shared memory ----------------------------------------------------------
@@ -648,8 +700,11 @@ static __global__ void __launch_bounds__(kBlock)
         const size_t key = first + static_cast<size_t>(n) * slices;
         if (key >= seen) break;
         GPU_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          sums[r] += scores[static_cast<size_t>(r) * p.Tk + key] * held[n];
+        for (int r = 0; r < kRows; ++r) {
+          // Not all of several rows see all keys: 0 times NaN would be NaN.
+          const float weight = scores[static_cast<size_t>(r) * p.Tk + key];
+          if (kRows == 1 || weight != 0) sums[r] += weight * held[n];
+        }
       }
     }
     for (int r = 0; r < kRows; ++r)
@@ -852,9 +907,11 @@ __device__ inline void add_dots(float (&sums)[kRows][kColumns], const float* a, 
 }
 
 // Of a tile's others, a wave needs those that one of its own rows sees, or is seen by: the others
-// [begin, end) of the tile, all of them but on the diagonal of a causal mask.
+// [begin, end) of the tile, all of them but on the diagonal of a causal mask. whole: each own row
+// of the block goes with every other row of the tile.
 struct Needed {
   int begin, end;
+  bool whole;
 };
 
 // The same for the others that are needed, or a few more: for one half of them, or for all.
@@ -912,8 +969,9 @@ __device__ inline void store_lines(Lines<Tile>& lines, const Lane& lane,
 }
 
 // sums[i][c] += sum over the lines k that are needed, or a few more, of lines[k][row i]
-// rows[k][column c]: step 2.3's product.
-template <class Tile>
+// rows[k][column c]: step 2.3's product. Where a tile is not whole, pairs that don't see each other
+// have a 0 in their line, and zeros are not multiplied: 0 times NaN would be NaN.
+template <class Tile, bool kWhole>
 __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const Lines<Tile>& lines,
                                  const float (&rows)[Tile::kOther][Tile::kStride], const Lane& lane,
                                  const Needed& needed) {
@@ -927,9 +985,27 @@ __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const L
       float held_line[Tile::kRows], held_row[Tile::kOut];
       gemm::load_fragment(held_line, line + k * (Tile::kOwn + kPad), 4);
       read_columns(held_row, row + k * Tile::kStride);
-      gemm::add_outer_product(sums, held_line, held_row);
+      if constexpr (kWhole) {
+        gemm::add_outer_product(sums, held_line, held_row);
+      } else {
+        GPU_UNROLL
+        for (int i = 0; i < Tile::kRows; ++i) {
+          if (held_line[i] == 0) continue;
+          GPU_UNROLL_INNER
+          for (int c = 0; c < Tile::kOut; ++c) sums[i][c] += held_line[i] * held_row[c];
+        }
+      }
     }
   }
+}
+template <class Tile>
+__device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const Lines<Tile>& lines,
+                                 const float (&rows)[Tile::kOther][Tile::kStride], const Lane& lane,
+                                 const Needed& needed) {
+  if (needed.whole)
+    add_lines<Tile, true>(sums, lines, rows, lane, needed);
+  else
+    add_lines<Tile, false>(sums, lines, rows, lane, needed);
 }
 
 // Stores factor(i) sums[i][c] to the rows that there are; 16 bytes at a time where they may be.
@@ -1058,7 +1134,7 @@ struct ForwardCandidates<256> {
   using List = Candidates<Tile<256, 4, 4, 8, 1>, Tile<256, 4, 4, 4, 1>, Tile<256, 4, 1, 2, 1>>;
 };
 
-inline constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+inline constexpr float kLog2e = 1.44269504f;
 
 // out = softmax(scale Q K^T + mask) V, and lse    kOwn queries of one head per block.
 // Fixes : fused reads all keys and values for every 8 queries, and rows must fit shared memory.
@@ -1108,12 +1184,13 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
   for (size_t key0 = 0; key0 < seen; key0 += Tile::kOther) {
     __syncthreads();  // queries and keys are in shared memory; values and probabilities were read
     float scores[kRows][kColumns] = {};
-    const Needed needed{0, rows_left(seen_by_wave, key0, Tile::kOther)};
+    const Needed needed{0, rows_left(seen_by_wave, key0, Tile::kOther),
+                        key0 + Tile::kOther <= seen_by_all};
     if (needed.end > 0)
       add_dots<Tile::kHead>(scores, &tiles->q[first_row][0], &tiles->k[lane.column][0], needed);
     next_v.load();
     if (needed.end > 0) {
-      if (key0 + Tile::kOther > seen_by_all) {
+      if (!needed.whole) {
         GPU_UNROLL
         for (int i = 0; i < kRows; ++i) {
           const size_t end = visible_keys(p, query + static_cast<size_t>(i * kDown));
@@ -1130,12 +1207,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
         GPU_UNROLL
         for (int j = 1; j < kColumns; ++j) largest = fmaxf(largest, scores[i][j]);
         const float before = max[i];
-        max[i] = fmaxf(before, scale * max_across(largest));
-        const float rescale = gpu::exp2_flushed(before - max[i]);
+        max[i] = fmaxf(before, max_across(largest));
+        const float rescale = gpu::exp2_flushed(scale * (before - max[i]));
         float part = 0;
         GPU_UNROLL
         for (int j = 0; j < kColumns; ++j)
-          part += scores[i][j] = gpu::exp2_flushed(scale * scores[i][j] - max[i]);
+          part += scores[i][j] = gpu::exp2_flushed(scale * (scores[i][j] - max[i]));
         sum[i] = sum[i] * rescale + part;
         GPU_UNROLL
         for (int c = 0; c < kOut; ++c) sums[i][c] *= rescale;
@@ -1154,8 +1231,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
   for (int i = 0; i < kRows; ++i) {
     sum[i] = sum_across(sum[i]);
     const size_t row = query + static_cast<size_t>(i * kDown);
-    if (lse != nullptr && lane.column == 0 && row < p.Tq)
-      lse[size_t{head} * p.Tq + row] = sum[i] == 0 ? -INFINITY : max[i] * kLn2 + logf(sum[i]);
+    if (lse != nullptr && lane.column == 0 && row < p.Tq) {
+      const float value = p.scale * max[i] + logf(sum[i]);
+      const bool fits = fabsf(value) < INFINITY;  // else NaN: infinity says that no key is seen
+      lse[size_t{head} * p.Tq + row] = sum[i] == 0 ? -INFINITY : fits ? value : NAN;
+    }
   }
   store_rows<Tile, kAligned>(out.head(batch, of_batch), out.stride_row, p.Tq, p.D, query0, lane,
                              sums, [&](int i) { return sum[i] == 0 ? 0 : 1 / sum[i]; });
@@ -1259,25 +1339,24 @@ inline void launch_row_products(float* delta, const ConstView& grad_out, const C
 
 // ---- Backward, composed -----------------------------------------------------------------------
 
-// gradients = probabilities (gradients - delta)    all (B, H, rows, Tk); delta (B, H, Tq), of which
-//                                                  the last `rows` of each head are meant.
-// Fixes : a product knows nothing of softmax.
+// gradients = probabilities (gradients - delta)    all (B, H, Tq, Tk); delta (B, H, T), of which
+//                                                  the last Tq of each head are meant.
+// Fixes : a product knows nothing of softmax, and nothing of the mask.
 // Idea  : a probability falls where others of its row rise: on average, weighted, by delta.
 // Thread: t owns the elements t, t + all threads, ...
 // Costs : 12 bytes per score.
 static __global__ void score_gradients(float* gradients, const float* probabilities,
-                                       const float* delta, size_t heads, size_t rows, size_t Tq,
-                                       size_t Tk) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x, n = heads * rows * Tk;
+                                       const float* delta, size_t T, Problem p) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, n = p.B * p.H * p.Tq * p.Tk;
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    const size_t row = i / Tk;
-    gradients[i] =
-        probabilities[i] * (gradients[i] - delta[row / rows * Tq + (Tq - rows) + row % rows]);
+    const size_t row = i / p.Tk, query = row % p.Tq;
+    const float slope = gradients[i] - delta[row / p.Tq * T + (T - p.Tq) + query];
+    gradients[i] = i % p.Tk < visible_keys(p, query) ? probabilities[i] * slope : 0;
   }
 }
 
-// Five products and two passes over Tq x Tk numbers, of which there are two. Needs
-// Keeps::two_matrices.
+// Five products and two passes over Tq x Tk numbers, of which there are two; with a mask, what is
+// not finite is mended. Needs Keeps::two_matrices.
 inline void backward_composed(const View& grad_q, const View& grad_k, const View& grad_v,
                               const ConstView& grad_out, const ConstView& out, const float* lse,
                               const ConstView& q, const ConstView& k, const ConstView& v,
@@ -1299,13 +1378,15 @@ inline void backward_composed(const View& grad_q, const View& grad_k, const View
   launch_probabilities(probabilities, nullptr, problem.Tq, seeing_q, k, p, stream);
   launch_row_products(workspace.delta.data(), grad_out, out, problem, stream);
   multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, 1, of_p, seeing_grad, grad_v, p, stream);
+  launch_repeat_sums<true>(grad_v, probabilities, seeing_grad, 1, p, stream);
   multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, seeing_grad, v, of_scores, p, stream);
   LAUNCH_ON(stream, score_gradients, vector_add::grid_stride_blocks(p.heads() * p.Tq * p.Tk),
-            kBlock, 0, gradients, probabilities, workspace.delta.data(), p.heads(), p.Tq,
-            problem.Tq, p.Tk);
-  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, p.scale, of_scores, k, from_row(grad_q, blind), p,
-           stream);
+            kBlock, 0, gradients, probabilities, workspace.delta.data(), problem.Tq, p);
+  const View seeing_grad_q = from_row(grad_q, blind);
+  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, p.scale, of_scores, k, seeing_grad_q, p, stream);
+  launch_repeat_sums<false>(seeing_grad_q, gradients, k, p.scale, p, stream);
   multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, p.scale, of_scores, seeing_q, grad_k, p, stream);
+  launch_repeat_sums<true>(grad_k, gradients, seeing_q, p.scale, p, stream);
 }
 
 // ---- Backward, flash --------------------------------------------------------------------------
@@ -1422,7 +1503,10 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
   for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
     __syncthreads();  // own rows and the others' x are in shared memory; all else was read
     // Queries see the first keys of a tile, keys are seen by its last queries.
-    Needed needed{0, 0};
+    Needed needed{
+        0, 0,
+        kQueries ? other0 + Tile::kOther <= visible_keys(p, own0)
+                 : own0 + Tile::kOwn <= visible_keys(p, other0) && other0 + Tile::kOther <= p.Tq};
     if (wave0 < own_T) {
       if (kQueries) {
         const size_t last_query = wave1 < own_T ? wave1 : own_T - 1;
@@ -1459,21 +1543,21 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
       GPU_UNROLL
       for (int i = 0; i < kRows; ++i) {
         GPU_UNROLL
-        for (int j = 0; j < kColumns; ++j)
-          scores[i][j] =
-              gpu::exp2_flushed(scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse);
+        for (int j = 0; j < kColumns; ++j) {
+          // It is above 0 only by lse's rounding, which exceeds 128 where scores are beyond 1e9.
+          const float exponent = scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse;
+          scores[i][j] = gpu::exp2_flushed(exponent > 0 ? 0 : exponent);
+        }
       }
-      // Does every own row go with every other one of this tile?
-      const bool whole = kQueries ? other0 + Tile::kOther <= visible_keys(p, own0)
-                                  : own0 + Tile::kOwn <= visible_keys(p, other0);
-      if (!whole) {
+      if (!needed.whole) {
         GPU_UNROLL
         for (int i = 0; i < kRows; ++i) {
           GPU_UNROLL
           for (int j = 0; j < kColumns; ++j) {
             const size_t row = row0 + static_cast<size_t>(i * kDown);
             const size_t column = other0 + static_cast<size_t>(lane.column + j * kAcross);
-            const bool seen = (kQueries ? column : row) < visible_keys(p, kQueries ? row : column);
+            const size_t query = kQueries ? row : column, key = kQueries ? column : row;
+            const bool seen = query < p.Tq && key < visible_keys(p, query);
             scores[i][j] = seen ? scores[i][j] : 0;
           }
         }
@@ -1490,7 +1574,10 @@ __device__ inline void gradient_pass(BackwardTiles<Tile>& tiles, const Backward&
         for (int i = 0; i < kRows; ++i) {
           GPU_UNROLL
           for (int j = 0; j < kColumns; ++j)
-            scores[i][j] *= slopes[i][j] - (kQueries ? of_row[i] : of_column[j]).delta;
+            // The slope of a pair that does not see each other may be NaN.
+            scores[i][j] *= needed.whole || scores[i][j] != 0
+                                ? slopes[i][j] - (kQueries ? of_row[i] : of_column[j]).delta
+                                : 0;
         }
         gpu::wave_sync();  // this wave has read its probabilities
         store_lines<Tile>(tiles.lines, lane, scores);

@@ -4,7 +4,9 @@
 //
 // Sums, maxima and exponentials are float; only what the matrix unit multiplies is bf16: Q, K, V,
 // the weights P of the softmax, and in the backward pass (D up to 128) their gradients dS. Each is
-// rounded once. Rows whose starts are aligned to 16 bytes are the fast case. Launches are queued on
+// rounded once. A pair of a query and a key that it does not see adds nothing, as attention.h says.
+// Scores beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN.
+// Rows whose starts are aligned to 16 bytes are the fast case. Launches are queued on
 // `stream` and give the same bits on every run of one device. The instructions and what they are on
 // the CPU backend stand in 2.4's detail/instructions_sm80.h; the method is FlashAttention-2's (Dao:
 // FlashAttention-2: faster attention with better parallelism and work partitioning. ICLR 2024).
@@ -306,12 +308,12 @@ struct Block {
   }
 };
 
-// Scores of keys that a query does not see become -infinity. The scores are those of 16 kTiles rows
+// Scores of keys that a query does not see become `unseen`. The scores are those of 16 kTiles rows
 // from `row` on and of 8 kColumns columns from `column` on; rows are queries and columns keys, or
 // with kKeysAreRows the other way round.
 template <bool kKeysAreRows, int kTiles, int kColumns>
 __device__ inline void mask(float (&scores)[kTiles][kColumns][4], int row, int column,
-                            const Shape& shape) {
+                            const Shape& shape, float unseen) {
   row += warp_lane() / 4, column += warp_lane() % 4 * 2;
   GPU_UNROLL
   for (int i = 0; i < kTiles; ++i) {
@@ -322,10 +324,68 @@ __device__ inline void mask(float (&scores)[kTiles][kColumns][4], int row, int c
         const int of_row = row + 16 * i + k / 2 * 8, of_column = column + 8 * j + k % 2;
         const int query = kKeysAreRows ? of_column : of_row;
         const int key = kKeysAreRows ? of_row : of_column;
-        if (key >= visible_keys(query + 1, shape)) scores[i][j][k] = kNone;
+        if (key >= visible_keys(query + 1, shape)) scores[i][j][k] = unseen;
       }
     }
   }
+}
+
+// The elements of two that are not finite: ones in their bits.
+__device__ inline unsigned special_bits(unsigned pair) {
+  // Their exponents are all ones: one more, and each carries into its sign's place.
+  const unsigned carries = ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+  return (carries >> 15) * 0xffffu;
+}
+__device__ inline uint4 special_bits(const uint4& chunk) {
+  return {special_bits(chunk.x), special_bits(chunk.y), special_bits(chunk.z),
+          special_bits(chunk.w)};
+}
+
+// A matrix unit multiplies all of a tile by all weights, and 0 times NaN or an infinity is NaN: a
+// tile that not all rows of a block see must have no such elements. This replaces them by 0 in
+// `tile`, the rows of the columns from `column` on, and adds them to `sums`, the warp's rows from
+// `row` on, where a row sees the column: there the weight is above 0. For all threads of a block:
+// one barrier, and two more where there are such elements.
+template <bool kKeysAreRows, int kColumns, int kThreads, int kTiles, int kChunks>
+__device__ inline void take_out_special(float (&sums)[kTiles][kChunks][4], uint4* tile, int row,
+                                        int column, const Shape& shape) {
+  unsigned found = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kColumns * kChunks; i += kThreads) {
+    const uint4 special = special_bits(tile[i]);
+    found |= special.x | special.y | special.z | special.w;
+  }
+  if (__syncthreads_or(found != 0) == 0) return;
+  row += warp_lane() / 4;
+  for (int k = 0; k < kColumns; ++k) {
+    GPU_UNROLL
+    for (int j = 0; j < kChunks; ++j) {
+      const unsigned* chunk = reinterpret_cast<const unsigned*>(tile + place<kChunks>(k, j));
+      const unsigned pair = chunk[warp_lane() % 4], special = pair & special_bits(pair);
+      if (special == 0) continue;
+      const unsigned words[2] = {special << 16, special & 0xffff0000u};
+      float values[2];
+      memcpy(values, words, sizeof values);
+      GPU_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        GPU_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int of_row = row + 16 * i + 8 * half, of_column = column + k;
+          const int query = kKeysAreRows ? of_column : of_row;
+          const int key = kKeysAreRows ? of_row : of_column;
+          if (key >= visible_keys(query + 1, shape)) continue;
+          sums[i][j][2 * half] += values[0];
+          sums[i][j][2 * half + 1] += values[1];
+        }
+      }
+    }
+  }
+  __syncthreads();  // every warp has added what it sees
+  for (int i = static_cast<int>(threadIdx.x); i < kColumns * kChunks; i += kThreads) {
+    const uint4 chunk = tile[i], special = special_bits(chunk);
+    tile[i] = {chunk.x & ~special.x, chunk.y & ~special.y, chunk.z & ~special.z,
+               chunk.w & ~special.w};
+  }
+  __syncthreads();  // the tile is finite
 }
 
 // ---- Output -----------------------------------------------------------------------------------
@@ -483,7 +543,8 @@ struct RunningSoftmax {
 // Idea  : scores leave a multiplication in the very registers from which the next one takes its
 //         weights; K and V come through a ring of tiles, and one is under way while one is used.
 // Thread: warp w owns kWarpQueries of the block's kQueries queries, its lanes as mma.sync says.
-// Costs : 2 barriers per tile of keys; one tile of Q, kStages of K or V in shared memory; out and
+// Costs : 2 barriers per tile of keys, 1 more on the diagonal; one tile of Q, kStages of K or V in
+// shared memory; out and
 //         a tile's scores in registers.
 template <class Tile, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
@@ -520,7 +581,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       filling = filling + 1 == kStages ? 0 : filling + 1;
     };
     const auto read_next = [&] {
-      const uint4* slot = ring + reading * kKeys * kChunks;
+      uint4* slot = ring + reading * kKeys * kChunks;
       reading = reading + 1 == kStages ? 0 : reading + 1;
       return slot;
     };
@@ -529,6 +590,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     uint4* own = queries + warp_row * kChunks;  // the warp's
     // All of the warp's queries see that many keys, as far as there is a mask to spare.
     const int unmasked = visible_keys(first + warp_row + 1, shape);
+    const int seen_by_all = visible_keys(first + 1, shape);
     float sums[kTiles][kDepth / 8][4] = {};
     RunningSoftmax<kTiles> softmax;
     unsigned held[Tile::kHoldQueries ? kSteps : 1][kTiles][4];
@@ -566,13 +628,16 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       } else {
         multiply_rows<kChunks>(scores, own, key_tile);
       }
-      if (key + kKeys > unmasked) mask<false>(scores, first + warp_row, key, shape);
+      if (key + kKeys > unmasked) mask<false>(scores, first + warp_row, key, shape, kNone);
       softmax.add(scores, sums, shape.unit);
 
       copies.wait<kStages - 2>();
       __syncthreads();  // the tile of V is complete, and no warp reads that of K any more
       fill_next(kStages % 2 == 1, key + kStages / 2 * kKeys);
-      add_weighted(sums, scores, read_next());
+      uint4* value_tile = read_next();
+      if (key + kKeys > seen_by_all)
+        take_out_special<false, kKeys, kThreads>(sums, value_tile, first + warp_row, key, shape);
+      add_weighted(sums, scores, value_tile);
       // end exercise
     }
 
@@ -683,7 +748,8 @@ struct BackwardTile {
 // Idea  : the two passes are one: the scores a bᵀ and pair_a pair_bᵀ make dS, or its transpose, in
 //         the registers from which it multiplies b; with kOfKeys Pᵀ multiplies pair_b there, too.
 // Thread: warp w owns kWarpRows of the block's kRows rows of a, its lanes as mma.sync says.
-// Costs : 1 barrier per tile of b; in shared memory 2 tiles of a, 2 kStages of b; the gradients and
+// Costs : 1 barrier per tile of b, 1 or 2 more on the diagonal; in shared memory 2 tiles of a, 2
+// kStages of b; the gradients and
 //         a tile's P and dS in registers.
 template <class Tile, bool kOfKeys, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
@@ -751,18 +817,22 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       __syncthreads();  // this tile of b is complete, and no warp reads the one before it
       fill(filling, column + (kStages - 1) * kColumns);
       filling = filling + 1 == kStages ? 0 : filling + 1;
-      const uint4* tile_b = ring + reading * Tile::kStageChunks;
-      const uint4* tile_pair_b = tile_b + kColumns * kChunks;
+      uint4* tile_b = ring + reading * Tile::kStageChunks;
+      uint4* tile_pair_b = tile_b + kColumns * kChunks;
       const uint4* column_data = tile_pair_b + kColumns * kChunks + lane % 4;  // of two each
       reading = reading + 1 == kStages ? 0 : reading + 1;
+
+      // Is there something to mask in this tile, for the warp and for the block?
+      const bool masked = kOfKeys ? visible_keys(column + 1, shape) <
+                                        min(first + warp_row + Tile::kWarpRows, shape.Tk)
+                                  : visible_keys(first + warp_row + 1, shape) < column + kColumns;
+      const bool block_masked = kOfKeys
+                                    ? visible_keys(column + 1, shape) < min(first + kRows, shape.Tk)
+                                    : visible_keys(first + 1, shape) < column + kColumns;
 
       // exercise: the weights, their gradients, and what these add (about 39 lines)
       float weights[kTiles][kColumns / 8][4] = {};
       multiply_rows<kChunks>(weights, tile_a + warp_row * kChunks, tile_b);
-      const bool masked = kOfKeys ? visible_keys(column + 1, shape) <
-                                        min(first + warp_row + Tile::kWarpRows, shape.Tk)
-                                  : visible_keys(first + warp_row + 1, shape) < column + kColumns;
-      if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape);
       GPU_UNROLL
       for (int j = 0; j < kColumns / 8; ++j) {
         QueryData of_column[2];
@@ -776,7 +846,15 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
           }
         }
       }
-      if constexpr (kOfKeys) add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
+      if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);
+      if constexpr (kOfKeys) {
+        // Without its special elements pair_b is good enough for the products below, too: the
+        // query's delta is not finite then.
+        if (block_masked)
+          take_out_special<true, kColumns, kThreads>(grad_pair, tile_pair_b, first + warp_row,
+                                                     column, shape);
+        add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
+      }
 
       float products[kTiles][kColumns / 8][4] = {};
       multiply_rows<kChunks>(products, tile_pair_a + warp_row * kChunks, tile_pair_b);
@@ -793,6 +871,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
           }
         }
       }
+      if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);  // 0 times NaN
+      if (block_masked)
+        take_out_special<kOfKeys, kColumns, kThreads>(grad, tile_b, first + warp_row, column,
+                                                      shape);
       add_weighted<kChunks>(grad, weights, tile_b);
       // end exercise
     }

@@ -347,6 +347,121 @@ TEST_CASE("a future token changes no earlier output, bit for bit") {
   }
 }
 
+namespace {
+
+enum class Of { q, k, v, grad_out };
+
+// The rows [first, last) of each head that row `token` of an array has to do with: of out and
+// grad_q, then of grad_k and grad_v. A query's numbers reach its own row and, backwards, the keys
+// that it sees; a key's reach the queries that see it and, through their softmax, all keys that
+// these see.
+struct Reach {
+  size_t first, last;
+};
+Reach reach_of_queries(const Problem& p, Of array, size_t token) {
+  if (array == Of::q || array == Of::grad_out) return {token, token + 1};
+  const size_t first = token + p.Tq < p.Tk ? 0 : token + p.Tq - p.Tk;
+  return {first, p.Tq};
+}
+Reach reach_of_keys(const Problem& p, Of array, size_t token) {
+  return {0, visible_keys(p, array == Of::q || array == Of::grad_out ? token : p.Tq - 1)};
+}
+
+float as_float(float value) { return value; }
+float as_float(gpu::bfloat16 value) { return gpu::to_float(value); }
+
+// Do all rows but these have the same bits, in every head? Of `want` (unless it is null), are they
+// within their bounds?
+template <class T>
+bool same_outside(const std::vector<T>& before, const std::vector<T>& after, const Values* want,
+                  size_t length, size_t D, Reach may_change) {
+  for (size_t i = 0; i < before.size(); ++i) {
+    const size_t row = i / D % length;
+    if (row >= may_change.first && row < may_change.last) continue;
+    if (std::memcmp(&before[i], &after[i], sizeof(T)) == 0) continue;
+    if (want == nullptr) return false;
+    const double off = static_cast<double>(as_float(after[i])) - want->value[i];
+    if (!(std::fabs(off) <= want->error[i])) return false;
+  }
+  return true;
+}
+// Is something in each of these rows not finite?
+template <class T>
+bool reaches(const std::vector<T>& values, size_t length, size_t D, Reach rows) {
+  for (size_t row = 0; row < values.size() / D; ++row) {
+    if (row % length < rows.first || row % length >= rows.last) continue;
+    bool finite = true;
+    for (size_t d = 0; d < D; ++d) finite = finite && std::isfinite(as_float(values[row * D + d]));
+    if (finite) return false;
+  }
+  return true;
+}
+
+// Puts `special` in column `column` of row `token` of every head.
+template <class T>
+void plant(std::vector<T>& values, size_t length, size_t D, size_t token, size_t column,
+           T special) {
+  for (size_t row = token; row < values.size() / D; row += length)
+    values[row * D + column] = special;
+}
+
+}  // namespace
+
+// Tagged as a case that learners' kernels need not pass: exercises ask for finite numbers.
+TEST_CASE("what a query does not see adds nothing to it, whatever it is, forwards and backwards",
+          "[harness]") {
+  struct Sizes {
+    size_t Tq, Tk, D;
+  };
+  for (const auto& [Tq, Tk, D] : {Sizes{9, 9, 3},
+                                  {70, 70, 16},
+                                  {131, 131, 32},
+                                  {67, 90, 64},
+                                  {90, 67, 64},
+                                  {40, 40, 128},
+                                  {37, 37, 200}}) {
+    const Problem p = problem(1, 2, Tq, Tk, D, true);
+    const Inputs plain(p, 2);
+    for (const auto& version : testing::chosen(versions())) {
+      const Result before = run(version.launch, plain, kPacked, true);
+      // Composed adds up again what a product has made NaN, in another order.
+      const bool bounded = std::string(version.name) == "composed";
+      const Roundings roundings = version.launch.roundings(p);
+      const Expected want = bounded ? expected_forward(plain, roundings) : Expected{};
+      const ExpectedGradients of =
+          bounded ? expected_gradients(plain, roundings) : ExpectedGradients{};
+      size_t turn = 0;
+      for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
+        for (const float special : {kNan, kInfinity}) {
+          Inputs in = plain;
+          const bool of_key = array == Of::k || array == Of::v;
+          std::vector<float>& values = array == Of::q   ? in.q
+                                       : array == Of::k ? in.k
+                                       : array == Of::v ? in.v
+                                                        : in.grad_out;
+          const size_t T = of_key ? Tk : Tq, token = (5 + 37 * turn++) % T;
+          plant(values, T, D, token, turn % D, special);
+          const Reach queries = reach_of_queries(p, array, token);
+          const Reach keys = reach_of_keys(p, array, token);
+          CAPTURE(version.name, Tq, Tk, D, static_cast<int>(array), special, token);
+          const Result after = run(version.launch, in, kPacked, true);
+          REQUIRE(same_outside(before.out, after.out, bounded ? &want.out : nullptr, Tq, D,
+                               array == Of::grad_out ? Reach{0, 0} : queries));
+          if (array == Of::v) REQUIRE(reaches(after.out, Tq, D, queries));
+          if (version.launch.backward == nullptr) continue;
+          REQUIRE(
+              same_outside(before.grad_q, after.grad_q, bounded ? &of.q : nullptr, Tq, D, queries));
+          REQUIRE(
+              same_outside(before.grad_k, after.grad_k, bounded ? &of.k : nullptr, Tk, D, keys));
+          REQUIRE(same_outside(before.grad_v, after.grad_v, bounded ? &of.v : nullptr, Tk, D,
+                               array == Of::v ? Reach{0, 0} : keys));
+          if (array == Of::v) REQUIRE(reaches(after.grad_q, Tq, D, queries));
+          if (array == Of::grad_out) REQUIRE(reaches(after.grad_v, Tk, D, keys));
+        }
+    }
+  }
+}
+
 TEST_CASE("the same bits on every run, on any stream, and without lse") {
   const Inputs in(problem(2, 2, 70, 70, 16, true), 3);
   hipStream_t stream;
@@ -1070,6 +1185,61 @@ TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives 
     REQUIRE(earlier == 0);
     REQUIRE(later > (T - changed) * D);
   }
+}
+
+TEST_CASE("flash_bf16: what a query does not see adds nothing to it, forwards and backwards",
+          "[harness]") {
+  if (!bf16::available()) return;
+  struct Sizes {
+    size_t Tq, Tk, D;
+  };
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const auto& [Tq, Tk, D] : {Sizes{9, 9, 3},
+                                  {70, 70, 16},
+                                  {200, 200, 64},
+                                  {133, 170, 64},
+                                  {170, 133, 32},
+                                  {150, 150, 128},
+                                  {90, 90, 256}})
+    for (const bool large : {false, true}) {
+      if (large && Tq != 133 && Tq != 150) continue;
+      const Problem p = bf16::problem_of(1, large ? many : 2, Tq, Tk, D, true);
+      const bf16::Inputs plain = bf16::random_inputs(p, 2);
+      const bool with_backward = D <= attention::sm80::kMostBackwardDepth;
+      bf16::Device before(plain, {});
+      const auto out = before.run();
+      if (with_backward) before.run_backward();
+      size_t turn = 0;
+      for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
+        for (const float special : {kNan, kInfinity}) {
+          bf16::Inputs in = plain;
+          const bool of_key = array == Of::k || array == Of::v;
+          std::vector<gpu::bfloat16>& values = array == Of::q   ? in.q
+                                               : array == Of::k ? in.k
+                                               : array == Of::v ? in.v
+                                                                : in.grad_out;
+          const size_t T = of_key ? Tk : Tq, token = (5 + 37 * turn++) % T;
+          plant(values, T, D, token, turn % D, gpu::from_float<gpu::bfloat16>(special));
+          const Reach queries = reach_of_queries(p, array, token);
+          const Reach keys = reach_of_keys(p, array, token);
+          CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
+          bf16::Device after(in, {});
+          const auto out_after = after.run();
+          REQUIRE(same_outside(out, out_after, nullptr, Tq, D,
+                               array == Of::grad_out ? Reach{0, 0} : queries));
+          if (array == Of::v) REQUIRE(reaches(out_after, Tq, D, queries));
+          if (!with_backward) continue;
+          after.run_backward();
+          REQUIRE(same_outside(before.grad_q.to_host(), after.grad_q.to_host(), nullptr, Tq, D,
+                               queries));
+          REQUIRE(
+              same_outside(before.grad_k.to_host(), after.grad_k.to_host(), nullptr, Tk, D, keys));
+          const auto grad_v = after.grad_v.to_host();
+          REQUIRE(same_outside(before.grad_v.to_host(), grad_v, nullptr, Tk, D,
+                               array == Of::v ? Reach{0, 0} : keys));
+          if (array == Of::grad_out) REQUIRE(reaches(grad_v, Tk, D, keys));
+        }
+    }
 }
 
 TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {

@@ -150,24 +150,17 @@ void run_maxpool_backward(const Case& c, Outputs& outputs) {
     places.push_back(static_cast<maxpool::Index>(place));
   }
   const std::size_t at = offset(c);
-  const auto run_all = [&](const auto& versions, const std::vector<float>& y, auto&& arriving) {
-    for (const auto& version : versions) {
-      Guarded<float> d_grad_y(grad_y.values, at), d_y(y, at), grad_x(count(shape), at);
-      Guarded<maxpool::Index> d_argmax(places, at);
-      version.launch.run(grad_x.data(), arriving(d_grad_y.data(), d_y.data()), d_argmax.data(), p,
-                         nullptr);
-      finish(version.name, d_grad_y, d_y, grad_x, d_argmax);
-      keep(outputs, version.name, "grad_x", shape, grad_x);
-    }
-  };
-  if (c.has("y"))
-    run_all(maxpool::kBackwardVersions<maxpool::ArrivingThroughRelu>,
-            c.input("y", grad_y.shape).values, [](const float* grad, const float* y) {
-              return maxpool::ArrivingThroughRelu{grad, y};
-            });
-  else
-    run_all(maxpool::kBackwardVersions<maxpool::Arriving>, {},
-            [](const float* grad, const float*) { return maxpool::Arriving{grad}; });
+  const bool through_relu = c.has("y");
+  const std::vector<float> y =
+      through_relu ? c.input("y", grad_y.shape).values : std::vector<float>{};
+  for (const auto& version : maxpool::kBackwardVersions) {
+    Guarded<float> d_grad_y(grad_y.values, at), d_y(y, at), grad_x(count(shape), at);
+    Guarded<maxpool::Index> d_argmax(places, at);
+    version.launch.run(grad_x.data(), {d_grad_y.data(), through_relu ? d_y.data() : nullptr},
+                       d_argmax.data(), p, nullptr);
+    finish(version.name, d_grad_y, d_y, grad_x, d_argmax);
+    keep(outputs, version.name, "grad_x", shape, grad_x);
+  }
 }
 
 }  // namespace
