@@ -236,7 +236,9 @@ TEST_CASE("a graph gives the bits of its kernels, and the steps that are left ov
   }
 }
 
-TEST_CASE("one kernel for all steps gives the bits of one kernel per step") {
+// Of one compiler at one level of optimization: `check` compiles a learner's one_kernel at another,
+// which may fuse other multiplications with additions.
+TEST_CASE("one kernel for all steps gives the bits of one kernel per step", "[harness]") {
   for (const Case& c : cases())
     for (const Kind kind : kKinds) {
       Trainer per_step(c.widths, c.points, settings(kind));

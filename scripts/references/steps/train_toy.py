@@ -9,7 +9,7 @@ from steps.losses import cross_entropy
 
 
 def references():
-    """The data sets, made as train_toy.h makes them, and the losses of the first 20 steps."""
+    """The data sets, made as data.cpp makes them, and the losses of the first 20 steps."""
     seed, steps = 7, 20
     angles = 2 * math.pi
 
