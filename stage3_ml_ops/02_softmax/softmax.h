@@ -24,6 +24,7 @@
 #include "common/program.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
+#include "stage3_ml_ops/02_softmax/choices.h"
 
 namespace softmax {
 
@@ -193,7 +194,10 @@ __device__ inline float wave_max(float value) {
 // Fixes : block_per_row waits at 18 barriers per row, and its threads have little of a short row.
 // Idea  : a wave per row: shuffles instead of shared memory and barriers.
 // Thread: lane l of a wave owns the columns l, l + wave size, ... of the wave's row.
-// Costs : 3 reads and 1 write; no barrier, no shared memory.
+// Costs : 3 reads and 1 write; no barrier, no shared memory. Slower than block_per_row at every
+//         committed shape: as many threads work at more rows at a time (8 times as many with waves
+//         of 32), more than the cache keeps from one pass to the next. It is the step to
+//         row_in_registers, where a wave holds its row.
 static __global__ void softmax_wave_per_row(float* y, const float* x, size_t rows, size_t cols) {
   const size_t waves_per_block = kBlock / static_cast<unsigned>(gpu::wave_size());
   const size_t wave = blockIdx.x * waves_per_block + static_cast<size_t>(gpu::wave_id());
@@ -630,14 +634,18 @@ bool launch_row_in_shared(float* y, const float* x, size_t rows, size_t cols, Ou
 
 // ---- The best for each length -----------------------------------------------------------------
 
-// Whatever `output` makes of the probabilities of X, (rows, cols), stored to y: a row is read once
-// where registers, or they and shared memory, can hold it, else twice. y may be x.
+// Whatever `output` makes of the probabilities of X, (rows, cols), stored to y, by the version that
+// choices.h names for this length. Where that one can't hold a row, the row is read once if
+// registers, or they and shared memory, can hold it, else twice. y may be x.
 template <class Output>
 inline void launch_best(float* y, const float* x, size_t rows, size_t cols, Output output,
                         hipStream_t stream) {
   if (rows == 0 || cols == 0) return;
-  if (!launch_row_in_registers(y, x, rows, cols, output, stream) &&
-      !launch_row_in_shared(y, x, rows, cols, output, stream))
+  const Choice first = choice(cols);
+  if (first == Choice::row_in_shared && launch_row_in_shared(y, x, rows, cols, output, stream))
+    return;
+  if (first == Choice::online || (!launch_row_in_registers(y, x, rows, cols, output, stream) &&
+                                  !launch_row_in_shared(y, x, rows, cols, output, stream)))
     launch_online(y, x, rows, cols, output, stream);
 }
 
