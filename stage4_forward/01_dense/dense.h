@@ -26,15 +26,9 @@
 #include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage4_forward/01_dense/layer.h"
 
 namespace dense {
-
-// A layer's parameters, on the device.
-struct Layer {
-  size_t in, out;
-  const float* w;     // (out, in)
-  const float* bias;  // (out)
-};
 
 // f(x) = x, for a layer without an activation; with all that step 1.4's functions have.
 struct Linear : matrix_activations::Identity {

@@ -21,7 +21,7 @@
 #include "common/version.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage2_matrix/03_gemm/gemm.h"
-#include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/layer.h"
 #include "stage5_training/01_dense_backward/branches.h"
 
 namespace dense_backward {

@@ -22,7 +22,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/sequential.h"
-#include "stage5_training/06_train_toy/train_toy.h"
+#include "stage5_training/06_train_toy/trajectory.h"
 #include "stage5_training/08_train_mnist/mnist_data.h"
 
 namespace mnist {

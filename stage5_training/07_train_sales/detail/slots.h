@@ -80,7 +80,7 @@ struct Owned {
 };
 
 template <class Rule>
-__device__ Owned load_owned(const ParameterArena& arena, const Places& places) {
+__device__ inline Owned load_owned(const ParameterArena& arena, const Places& places) {
   Owned own = {load_slots(arena.w, places, threadIdx.x), {}, {}};
   if constexpr (Rule::kStates >= 1) own.m = load_slots(arena.m, places, threadIdx.x);
   if constexpr (Rule::kStates >= 2) own.v = load_slots(arena.v, places, threadIdx.x);
@@ -88,7 +88,8 @@ __device__ Owned load_owned(const ParameterArena& arena, const Places& places) {
 }
 
 template <class Rule>
-__device__ void store_owned(const ParameterArena& arena, const Places& places, const Owned& own) {
+__device__ inline void store_owned(const ParameterArena& arena, const Places& places,
+                                   const Owned& own) {
   store_slots(arena.w, places, threadIdx.x, own.w);
   if constexpr (Rule::kStates >= 1) store_slots(arena.m, places, threadIdx.x, own.m);
   if constexpr (Rule::kStates >= 2) store_slots(arena.v, places, threadIdx.x, own.v);

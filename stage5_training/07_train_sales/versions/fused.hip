@@ -7,7 +7,7 @@
 namespace train_sales {
 
 // tile = the first `count` of the rows that row_of names; zeros behind them.
-static __device__ void load_tile(float4 (*tile)[kParts], const float4* rows, const size_t* row_of,
+__device__ inline void load_tile(float4 (*tile)[kParts], const float4* rows, const size_t* row_of,
                                  unsigned count) {
   const unsigned sample = threadIdx.x / kParts, part = threadIdx.x % kParts;
   if (sample >= kTile) return;

@@ -4,7 +4,7 @@
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage5_training/04_optimizers/detail/rules.h"
-#include "stage5_training/06_train_toy/train_toy.h"
+#include "stage5_training/06_train_toy/detail/schedules.h"
 #include "stage5_training/07_train_sales/detail/block_pass.h"
 #include "stage5_training/07_train_sales/train_sales.h"
 
@@ -32,7 +32,7 @@ struct Epoch {
 };
 
 // This thread's part of the tile that begins with sample `first` of a step.
-static __device__ float4 load_part(const Epoch& epoch, size_t step, size_t first) {
+__device__ inline float4 load_part(const Epoch& epoch, size_t step, size_t first) {
   const unsigned sample = threadIdx.x / kParts, part = threadIdx.x % kParts;
   const size_t batch = epoch.batches.batch;
   const bool is_there = sample < kTile && step < epoch.end && first + sample < batch;
@@ -42,7 +42,7 @@ static __device__ float4 load_part(const Epoch& epoch, size_t step, size_t first
 
 // Adds this block's samples of a step to the unit's gradient and to the loss. `next` is this
 // thread's part of the step's first tile, and becomes that of the next step's.
-static __device__ void add_step(Unit& gradient, float& loss, float4& next, float4 (*tile)[kParts],
+__device__ inline void add_step(Unit& gradient, float& loss, float4& next, float4 (*tile)[kParts],
                                 const float4* weights, const Epoch& epoch, size_t step) {
   const unsigned sample = threadIdx.x / kParts, part = threadIdx.x % kParts;
   const size_t batch = epoch.batches.batch;

@@ -1,8 +1,6 @@
 // Every version of the training on awkward networks: the first steps against the reference and
 // NumPy, versions against one another bit for bit, trainings that go on, what is learnt, what is
 // refused, and mistakes that must be caught.
-#include "stage5_training/06_train_toy/train_toy.h"
-
 #include <unistd.h>
 
 #include <cmath>
@@ -15,6 +13,9 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
+#include "common/timer.h"
+#include "stage5_training/06_train_toy/loop.h"
+#include "stage5_training/06_train_toy/train_toy.h"
 
 namespace {
 
@@ -316,7 +317,11 @@ TEST_CASE("a training that is resumed from its checkpoint goes on bit for bit") 
 
 TEST_CASE("the kernels write the parameters, their states and the curve, and nothing else") {
   const Case c = random_case({2, 8, 2}, 4);
-  for (const bool wave : {false, true}) {
+  const std::pair<QueueSpan, void (*)(Trainer&, unsigned)> kernels[] = {
+      {queue_persistent, launch_persistent},
+      {queue_registers, launch_registers},
+      {queue_wave, launch_wave}};
+  for (const auto& [queue, launch] : kernels) {
     Trainer t(c.widths, c.points, settings(Kind::Adam));
     t.reset(kSteps, 4);
     const optimizers::ParameterArena& arena = t.model.arena();
@@ -324,22 +329,16 @@ TEST_CASE("the kernels write the parameters, their states and the curve, and not
     Guarded<float> v(to_host(arena.v, arena.n), 3), curve(kSteps / 4, 1);
     Guarded<float> x(c.points.x, 3);
     Guarded<int> labels(c.points.labels, 1);
-    Arrays arrays = t.arrays(kSteps);
+    Arrays arrays = make_arrays(t, kSteps);
     arrays.x = x.data(), arrays.labels = labels.data(), arrays.curve = curve.data();
     arrays.w = w.data(), arrays.m = m.data(), arrays.v = v.data();
-    const Span span{0, kSteps, 4};
-    const Network n = t.network();
-    if (wave)
-      LAUNCH_ON(t.stream, (steps_in_one_wave<optimizers::Adam>), 1, gpu::device_wave_size(), 0, n,
-                arrays, span);
-    else
-      launch_block(t, steps_in_one_kernel<optimizers::Adam>, n, arrays, span);
+    queue(t.network(), Kind::Adam, arrays, Span{0, kSteps, 4}, t.stream);
     HIP_CHECK(hipStreamSynchronize(t.stream));
-    (wave ? launch_wave : launch_persistent)(t, kSteps);
+    launch(t, kSteps);
     std::vector<float> got = curve.to_host();
     for (const Guarded<float>* array : {&w, &m, &v})
       for (const float value : array->to_host()) got.push_back(value);
-    CAPTURE(wave);
+    CAPTURE(queue == queue_persistent, queue == queue_wave);
     REQUIRE(same_bits(got, state(t)));
     REQUIRE((w.intact() && m.intact() && v.intact() && curve.intact()));
     REQUIRE((x.intact() && labels.intact()));
@@ -391,7 +390,22 @@ TEST_CASE("what does not fit is refused") {
     Trainer t(c.widths, c.points, s);
     REQUIRE(!why_not_wave(t).empty());
     REQUIRE_THROWS_AS(launch_wave(t, 1), std::invalid_argument);
-    REQUIRE(std::string(best(t).name) == "persistent");
+    const bool is_small = why_not_registers(t).empty();
+    REQUIRE(std::string(best(t).name) == (is_small ? "registers" : "persistent"));
+  }
+  const std::pair<Case, std::string> too_much_for_registers[] = {
+      {random_case({2, 3}, 4), "not one or two hidden layers"},
+      {random_case({2, 3, 3, 3, 2}, 4), "not one or two hidden layers"},
+      {random_case({5, 3, 2}, 4), "more than 4 inputs"},
+      {random_case({2, 3, 17, 2}, 4), "more than 16 units in a hidden layer"},
+      {random_case({2, 3, 5}, 4), "more than 4 classes"},
+      {random_case({2, 3, 3, 2}, 200000), "more points than fit into shared memory"}};
+  for (const auto& [c, text] : too_much_for_registers) {
+    Trainer t(c.widths, c.points, s);
+    CAPTURE(text);
+    REQUIRE(why_not_registers(t) == text);
+    t.reset(1, 1);
+    REQUIRE_THROWS_AS(launch_registers(t, 1), std::invalid_argument);
   }
   const Case c = random_case({2, 8, 2}, 4);
   Trainer t(c.widths, c.points, s);
@@ -408,48 +422,67 @@ TEST_CASE("what does not fit is refused") {
 
 namespace {
 
-// Steps of the persistent kernel with something wrong that `spoil` does to what it is given.
-template <class Rule = optimizers::Momentum, class Spoil>
-Comparison spoiled(const Case& c, const Settings& s, Spoil spoil) {
+// Steps of a kernel with something wrong that `spoil` does to what it is given.
+template <class Spoil>
+Comparison spoiled(QueueSpan queue, const Case& c, const Settings& s, Spoil spoil) {
   return check_steps(c, s, [&](Trainer& t) {
     Network n = t.network();
-    Arrays arrays = t.arrays(kSteps);
+    Arrays arrays = make_arrays(t, kSteps);
     Span span{0, kSteps, 1};
-    spoil(n, arrays, span);
-    launch_block(t, steps_in_one_kernel<Rule>, n, arrays, span);
+    Kind kind = s.kind;
+    spoil(n, arrays, span, kind);
+    queue(n, kind, arrays, span, t.stream);
   });
 }
-
-struct NoVelocity : optimizers::Momentum {
-  __host__ __device__ void operator()(float& w, float g, float& m, float& v,
-                                      const Schedule& s) const {
-    m = 0;
-    optimizers::Momentum{}(w, g, m, v, s);
-  }
-};
 
 }  // namespace
 
 TEST_CASE("mistakes are caught", "[harness]") {
   const Settings momentum = settings(Kind::Momentum), adam = settings(Kind::Adam);
-  for (const Case& c : {random_case({2, 8, 2}, 4), random_case({2, 5, 6, 3}, 33)}) {
-    CAPTURE(c.widths);
-    REQUIRE_OK(spoiled(c, momentum, [](Network&, Arrays&, Span&) {}));
-    REQUIRE_OK(spoiled<optimizers::Adam>(c, adam, [](Network&, Arrays&, Span&) {}));
-    // A point is left out; each unit takes the bias of the next; a layer reads the ones of another.
-    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.points; }).ok);
-    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { ++n.layer[0].inputs; }).ok);
-    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.layer[1].grads; }).ok);
-    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.layer[1].w; }).ok);
-    REQUIRE(!spoiled(c, momentum, [](Network& n, Arrays&, Span&) { --n.parameters; }).ok);
-    // Losses a step late, and steps that Adam counts wrong.
-    REQUIRE(!spoiled(c, momentum, [](Network&, Arrays& a, Span& s) { --s.count, ++a.curve; }).ok);
-    REQUIRE(!spoiled<optimizers::Adam>(c, adam, [](Network&, Arrays& a, Span& s) {
-               --s.count, ++a.schedules;
-             }).ok);
-    // Other rules.
-    REQUIRE(!spoiled<optimizers::Sgd>(c, momentum, [](Network&, Arrays&, Span&) {}).ok);
-    REQUIRE(!spoiled<NoVelocity>(c, momentum, [](Network&, Arrays&, Span&) {}).ok);
-    REQUIRE(!check_steps(c, momentum, [](Trainer&) {}).ok);
-  }
+  for (const QueueSpan queue : {queue_persistent, queue_registers})
+    for (const Case& c : {random_case({2, 8, 2}, 4), random_case({2, 5, 6, 3}, 33)}) {
+      CAPTURE(c.widths, queue == queue_registers);
+      const auto right = [](Network&, Arrays&, Span&, Kind&) {};
+      REQUIRE_OK(spoiled(queue, c, momentum, right));
+      REQUIRE_OK(spoiled(queue, c, adam, right));
+      // A point is left out; layers read and write the numbers of another; a class is missing.
+      REQUIRE(
+          !spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) { --n.points; }).ok);
+      REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                 --n.layer[1].w;
+               }).ok);
+      REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                 ++n.layer[0].bias;
+               }).ok);
+      if (queue == queue_persistent) {  // `registers` has rows of its own
+        REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                   ++n.layer[0].inputs;
+                 }).ok);
+        REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                   --n.layer[1].grads;
+                 }).ok);
+        REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                   --n.parameters;
+                 }).ok);
+      } else {
+        REQUIRE(!spoiled(queue, c, momentum, [](Network& n, Arrays&, Span&, Kind&) {
+                   --n.layer[n.layers - 1].out;
+                 }).ok);
+      }
+      // Losses a step late, and steps that Adam counts wrong.
+      REQUIRE(!spoiled(queue, c, momentum, [](Network&, Arrays& a, Span& s, Kind&) {
+                 --s.count, ++a.curve;
+               }).ok);
+      REQUIRE(!spoiled(queue, c, adam, [](Network&, Arrays& a, Span& s, Kind&) {
+                 --s.count, ++a.schedules;
+               }).ok);
+      // Another rule, and a velocity that is forgotten.
+      REQUIRE(!spoiled(queue, c, momentum, [](Network&, Arrays&, Span&, Kind& kind) {
+                 kind = Kind::Sgd;
+               }).ok);
+      REQUIRE(!spoiled(queue, c, momentum, [](Network&, Arrays& a, Span&, Kind&) {
+                 a.hyper.momentum = 0;
+               }).ok);
+      REQUIRE(!check_steps(c, momentum, [](Trainer&) {}).ok);
+    }
 }
