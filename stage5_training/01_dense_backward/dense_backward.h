@@ -93,12 +93,10 @@ void launch_concurrent(const Gradients& to, const float* grad_y, const float* x,
                        const Layer& layer, float beta, Workspace& workspace,
                        const Streams& streams);
 
-// From so many operations of a product on, 2 batch in out, `backward` forks: on an NVIDIA H200 that
-// is faster from there on (tests/python/test_fastest.py, results/h200/dense_backward.json).
-inline constexpr double kConcurrentOperations = 1e10;
-
-// What later stages call: `concurrent` for such a layer where there are branches, else
-// `weight_slices`.
+// What later stages call: `concurrent` where the caller has branches, which is faster at every
+// measured layer in a graph (tests/python/test_fastest.py, results/h200/dense_backward.json); else
+// `weight_slices`. Small layers that are not in a graph are faster without branches, since the host
+// takes longer to fork than the device to compute.
 void backward(const Gradients& to, const float* grad_y, const float* x, size_t batch,
               const Layer& layer, float beta, Workspace& workspace,
               const Streams& streams = nullptr);
@@ -113,8 +111,7 @@ inline constexpr Version<Launch> kVersions[] = {
      "two matrix products; a thread walks down each column of grad_y"},
     {"row_slices", launch_row_slices, "slices of the batch for the bias, added in their order"},
     {"weight_slices", launch_weight_slices, "and for the weights: split-K"},
-    {"concurrent", launch_concurrent,
-     "three streams: large layers gain a little, small ones lose by the fork"},
+    {"concurrent", launch_concurrent, "three streams: in a graph the fork costs nothing"},
 };
 
 }  // namespace dense_backward

@@ -132,6 +132,9 @@ class Layer {
   virtual void connect(size_t /*inputs*/) {}
   virtual void bind(std::vector<float*> /*values*/, std::vector<float*> /*gradients*/) {}
   virtual void reserve(size_t /*max_batch*/) {}
+  // Whether gradients that do not need one another may be computed at the same time, and on which
+  // branches of the stream; nullptr: one after the other.
+  virtual void use_branches(const dense_backward::Branches* /*branches*/) {}
 
   // True if from now on forward() does the work of `next`, too: next's forward pass is left out,
   // and its backward pass gets y as its x. nullptr: it shall do its own work only.
@@ -235,6 +238,7 @@ class Linear : public Layer {
   void reserve(size_t max_batch) override {
     workspace_ = std::make_unique<dense_backward::Workspace>(max_batch, in_, out_);
   }
+  void use_branches(const dense_backward::Branches* branches) override { branches_ = branches; }
   bool fuse(Layer* next) override;
 
   void forward(float* y, const float* x, size_t batch, hipStream_t stream) override {
@@ -246,7 +250,7 @@ class Linear : public Layer {
   void backward(float* grad_x, const float* grad_y, const float* x, const float*, size_t batch,
                 hipStream_t stream) override {
     dense_backward::backward({grad_w_, bias_is_summed_ ? nullptr : grad_bias_, grad_x}, grad_y, x,
-                             batch, weights_, 0, *workspace_, stream);
+                             batch, weights_, 0, *workspace_, {stream, branches_});
   }
 
   Values forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
@@ -275,6 +279,7 @@ class Linear : public Layer {
   bool relu_ = false;            // forward() does the next layer's work
   bool bias_is_summed_ = false;  // by the next layer's backward()
   std::unique_ptr<dense_backward::Workspace> workspace_;
+  const dense_backward::Branches* branches_ = nullptr;
 };
 
 // ---- Activations ------------------------------------------------------------------------------
@@ -443,6 +448,13 @@ class Sequential {
     backward(grad_y, nullptr, stream);
   }
   void backward(const float* grad_y, float* grad_x, hipStream_t stream);
+
+  // From now on the layers compute gradients that do not need one another at the same time, on
+  // these branches of the stream; nullptr: one after the other, as at first. In a graph a fork
+  // costs nothing; launched one by one, small layers take longer with it.
+  void use_branches(const dense_backward::Branches* branches) {
+    for (const auto& layer : layers_) layer->use_branches(branches);
+  }
 
   // All parameters as one, with zeros in the gaps; for optimizers::step.
   const optimizers::ParameterArena& arena() const { return arena_; }

@@ -55,6 +55,7 @@ class Trainer {
   DeviceBuffer<float> curve;         // the losses before the steps every, 2 every, ...
   unsigned done = 0, every = 1;      // steps behind us; so often a loss goes to the curve
   hipStream_t stream = nullptr;
+  dense_backward::Branches branches;  // of the stream, for graphs
 
  private:
   std::vector<size_t> widths_;

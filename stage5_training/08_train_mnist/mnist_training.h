@@ -163,7 +163,8 @@ struct Training {
   DeviceBuffer<Schedule> schedule;
   DeviceBuffer<float> curve;  // the losses of the steps of an epoch
   hipStream_t stream = nullptr;
-  std::uint64_t steps = 0;  // behind us
+  std::uint64_t steps = 0;            // behind us
+  dense_backward::Branches branches;  // of the stream, for graphs
 
   // Of one batch.
   DeviceBuffer<float> x, grad_logits, loss;
@@ -311,10 +312,12 @@ template <class T>
 inline void run_captured(T& t, size_t steps, void (*queue)(T&)) {
   const void* const identity = reinterpret_cast<const void*>(queue);
   if (t.captured != identity) {
+    t.model.use_branches(&t.branches);  // in a graph a fork costs nothing
     t.many = std::make_unique<Graph>(t.stream, [&] {
       for (size_t i = 0; i < kGraphSteps; ++i) queue(t);
     });
     t.one = std::make_unique<Graph>(t.stream, [&] { queue(t); });
+    t.model.use_branches(nullptr);
     t.captured = identity;
   }
   for (; steps >= kGraphSteps; steps -= kGraphSteps) t.many->launch(t.stream);

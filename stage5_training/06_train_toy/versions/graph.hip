@@ -14,6 +14,7 @@ namespace train_toy {
 void launch_graph(Trainer& t, unsigned steps) {
   const unsigned length = std::min({steps, t.every, kStepsPerGraph});
   if (length == 0) return;
+  t.model.use_branches(&t.branches);  // in a graph a fork costs nothing
   // exercise: capture `length` steps; replay them, and launch what is left one by one (about 8
   // lines)
   const gpu::Graph graph(t.stream, [&] {
@@ -25,6 +26,7 @@ void launch_graph(Trainer& t, unsigned steps) {
   });
   HIP_CHECK(hipStreamSynchronize(t.stream));  // the graph must live until it has run
   // end exercise
+  t.model.use_branches(nullptr);
 }
 
 }  // namespace train_toy
