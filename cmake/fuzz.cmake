@@ -1,5 +1,11 @@
 # tests/fuzz/NAME.cpp, or NAME.hip where it includes kernels, becomes the program fuzz/NAME; the target
-# fuzz_targets builds all of them. They link no step's library: a reader needs no kernel.
+# fuzz_targets builds all of them. They link no step's library: a reader needs no kernel. What a
+# reader is made of beside its headers is listed here.
+
+set(fuzz_sales stage5_training/07_train_sales/sales_data.cpp)
+set(fuzz_printable ${fuzz_sales})
+set(fuzz_checkpoint stage5_training/04_optimizers/arena.cpp)
+set(fuzz_checkpoint_sales ${fuzz_checkpoint} stage5_training/07_train_sales/checkpoint.cpp)
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/fuzz/*.cpp"
   "${CMAKE_SOURCE_DIR}/tests/fuzz/*.hip")
@@ -7,7 +13,10 @@ set_kernel_language(${fuzz_sources})
 add_custom_target(fuzz_targets)
 foreach(source IN LISTS fuzz_sources)
   cmake_path(GET source STEM name)
-  add_executable(fuzz_${name} "${source}")
+  set(parts ${fuzz_${name}})
+  list(TRANSFORM parts PREPEND "${CMAKE_SOURCE_DIR}/")
+  set_kernel_language(${parts})
+  add_executable(fuzz_${name} "${source}" ${parts})
   set_target_properties(fuzz_${name} PROPERTIES
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/fuzz")
   target_link_libraries(fuzz_${name} PRIVATE gpu course_warnings ZLIB::ZLIB)

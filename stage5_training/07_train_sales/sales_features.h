@@ -8,30 +8,22 @@
 // split.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "common/compare.h"
-#include "common/gpu.h"
+#include "common/device_buffer.h"
 #include "common/random.h"
-#include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/07_train_sales/sales_data.h"
 
 namespace train_sales {
 
-using device_matrix::DeviceBuffer;
+using gpu::DeviceBuffer;
 using random_numbers::Permutation;
 using sales::Sale;
 using sales::Sales;
-using vector_add::full_grid;
-using vector_add::kBlock;
 
 // ---- Features ---------------------------------------------------------------------------------
 
@@ -103,94 +95,17 @@ __host__ __device__ inline bool is_weekend(std::int32_t day) {
   return (day + kFrom0000 + 2) % 7 >= 5;  // 0 is a Monday
 }
 
+// ---- Kernels: versions/features.hip -----------------------------------------------------------
+
 // values[i] = a measure of sale order(i)    values (n), the first n of all sales.
-// Fixes : the host would do it for every sale, and send the result.
-// Idea  : order() says which sale comes where: nothing is moved to shuffle it.
-// Thread: t = blockIdx.x * blockDim.x + threadIdx.x owns values[t], values[t + T], ...
-// Costs : 4 n bytes written; sales of 20 bytes are read from all over their array.
-static __global__ void measure_sales(float* values, const Sale* sales, Permutation order,
-                                     unsigned which, size_t n) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads)
-    values[i] = measure(sales[order(i)], which);
-}
+void launch_measure(float* values, const Sale* sales, Permutation order, unsigned which, size_t n);
 
 // values[i] = (values[i] - *mean)^2    values (n).
-// Fixes : mean of the squares less square of the mean loses what the two have in common.
-// Idea  : the second of two passes: the mean of this is the variance, without cancellation.
-// Thread: t = blockIdx.x * blockDim.x + threadIdx.x owns values[t], values[t + T], ...
-// Costs : 8 n bytes of global memory.
-static __global__ void square_deviations(float* values, const float* mean, size_t n) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    const float deviation = values[i] - *mean;
-    values[i] = deviation * deviation;
-  }
-}
+void launch_square_deviations(float* values, const float* mean, size_t n);
 
 // rows[i] = features and target of sale order(i)    rows (n, kParts).
-// Fixes : a category is a name, a day a count, and a price is a thousand times a share.
-// Idea  : everything a model can use lies between about -3 and 3; one pass makes all of it.
-// Thread: t = blockIdx.x * blockDim.x + threadIdx.x owns the rows t, t + T, ...
-// Costs : 16 kParts n bytes written, once; a batch is read from there in every epoch.
-static __global__ void write_rows(float4* rows, const Sale* sales, Permutation order,
-                                  Normalization normalization, size_t n) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    const Sale sale = sales[order(i)];
-    float row[4 * kParts] = {};
-    GPU_UNROLL
-    for (unsigned category = 0; category < kCategories; ++category)
-      row[category] = sale.category == category ? 1.0f : 0.0f;  // all 0 for any other
-    const float angle = 6.2831853f * place_in_year(sale.day);
-    row[kYearSine] = sinf(angle);
-    row[kYearCosine] = cosf(angle);
-    row[kHalfYearSine] = sinf(2 * angle);
-    row[kHalfYearCosine] = cosf(2 * angle);
-    row[kWeekend] = is_weekend(sale.day) ? 1.0f : 0.0f;
-    GPU_UNROLL
-    for (unsigned which = 0; which < kMeasures; ++which)
-      row[kQuantity + which] =
-          (measure(sale, which) - normalization.mean[which]) * normalization.scale[which];
-    GPU_UNROLL
-    for (unsigned part = 0; part < kParts; ++part)
-      rows[i * kParts + part] =
-          make_float4(row[4 * part], row[4 * part + 1], row[4 * part + 2], row[4 * part + 3]);
-  }
-}
-static_assert(kQuantity + kOfTotal == kFeatures, "measures lie in their order, the target last");
-
-// The reference in double; the same order of columns, 4 * kParts of them.
-inline std::vector<double> row_cpu(const Sale& sale, const Normalization& normalization) {
-  std::vector<double> row(4 * kParts);
-  if (sale.category < kCategories) row[sale.category] = 1;
-  const double angle = 2 * std::acos(-1.0) * static_cast<double>(place_in_year(sale.day));
-  row[kYearSine] = std::sin(angle), row[kYearCosine] = std::cos(angle);
-  row[kHalfYearSine] = std::sin(2 * angle), row[kHalfYearCosine] = std::cos(2 * angle);
-  row[kWeekend] = is_weekend(sale.day);
-  const double quantity = static_cast<double>(sale.quantity);
-  const double unit_price = static_cast<double>(sale.unit_price);
-  const double measures[] = {quantity, std::log1p(unit_price), quantity * unit_price,
-                             static_cast<double>(sale.total)};
-  for (unsigned which = 0; which < kMeasures; ++which)
-    row[kQuantity + which] = (measures[which] - static_cast<double>(normalization.mean[which])) *
-                             static_cast<double>(normalization.scale[which]);
-  return row;
-}
-
-// How far a float row may be from it. An angle is off by 3 u (constant, place, product), and sine
-// and cosine by 4 u more, as accurate as any of the backends takes them. A measure rounds up to
-// twice and log1pf is off by 4 u; the difference rounds, and what it lost is not smaller than it
-// was before the mean was taken away; then comes the scale.
-inline double row_bound(double wanted, unsigned column, const Normalization& normalization) {
-  constexpr double u = kFloatRoundoff, kAngle = 4 * 3.2;
-  if (column < kYearSine || column == kWeekend) return 0;
-  if (column < kWeekend) return 3 * u * kAngle + 4 * u;
-  if (column > kFeatures) return 0;
-  const double mean = std::fabs(static_cast<double>(normalization.mean[column - kQuantity]));
-  const double scale = static_cast<double>(normalization.scale[column - kQuantity]);
-  return u * (4 * (std::fabs(wanted) + mean * scale) + 3 * std::fabs(wanted));
-}
+void launch_write_rows(float4* rows, const Sale* sales, Permutation order,
+                       const Normalization& normalization, size_t n);
 
 // ---- The data set -----------------------------------------------------------------------------
 
@@ -249,70 +164,5 @@ class DataSet {
   std::vector<float> totals_;
   size_t other_train_ = 0, other_test_ = 0;
 };
-
-inline DataSet::DataSet(const Sales& sales, Permutation order, size_t train,
-                        const Encoding* encoding)
-    : train_(train) {
-  const size_t n = sales.rows.size();
-  if (encoding != nullptr)
-    encoding_ = *encoding;
-  else
-    choose_categories(sales, order);
-
-  std::vector<std::uint32_t> column(sales.categories.size(), kCategories);
-  for (size_t c = 0; c < column.size(); ++c) {
-    const auto& names = encoding_.categories;
-    const auto found = std::find(names.begin(), names.end(), sales.categories[c]);
-    if (found != names.end()) column[c] = static_cast<std::uint32_t>(found - names.begin());
-  }
-  std::vector<Sale> encoded = sales.rows;
-  for (Sale& sale : encoded) sale.category = column[sale.category];
-  for (size_t i = 0; i < n; ++i) {
-    const Sale& sale = encoded[order(i)];
-    totals_.push_back(sale.total);
-    if (sale.category == kCategories) ++(i < train ? other_train_ : other_test_);
-  }
-
-  const DeviceBuffer<Sale> d_sales(encoded);
-  if (encoding == nullptr) normalize(d_sales, order);
-  rows_ = DeviceBuffer<float4>(n * kParts);
-  if (n > 0)
-    LAUNCH(write_rows, full_grid(n), kBlock, 0, rows_.data(), d_sales.data(), order,
-           encoding_.normalization, n);
-  HIP_CHECK(hipDeviceSynchronize());
-}
-
-inline void DataSet::choose_categories(const Sales& sales, Permutation order) {
-  std::vector<size_t> counts(sales.categories.size());
-  for (size_t i = 0; i < train_; ++i) ++counts[sales.rows[order(i)].category];
-  std::vector<size_t> ranks(counts.size());
-  std::iota(ranks.begin(), ranks.end(), size_t{0});
-  std::sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) {
-    return counts[a] != counts[b] ? counts[a] > counts[b]
-                                  : sales.categories[a] < sales.categories[b];
-  });
-  for (const size_t c : ranks)
-    if (counts[c] > 0 && encoding_.categories.size() < kCategories)
-      encoding_.categories.push_back(sales.categories[c]);
-  std::sort(encoding_.categories.begin(), encoding_.categories.end());
-}
-
-// Mean and deviation of each measure over the training split, with the mean of step 3.3: its order
-// follows from the number of rows alone.
-inline void DataSet::normalize(const DeviceBuffer<Sale>& d_sales, Permutation order) {
-  DeviceBuffer<float> values(train_), partials(losses::kMaxBlocks), result(2);
-  float* const mean = result.data();
-  float* const variance = mean + 1;
-  for (unsigned which = 0; which < kMeasures; ++which) {
-    LAUNCH(measure_sales, full_grid(train_), kBlock, 0, values.data(), d_sales.data(), order, which,
-           train_);
-    losses::launch_mean(mean, values.data(), train_, {train_}, partials.data(), nullptr);
-    LAUNCH(square_deviations, full_grid(train_), kBlock, 0, values.data(), mean, train_);
-    losses::launch_mean(variance, values.data(), train_, {train_}, partials.data(), nullptr);
-    const std::vector<float> host = result.to_host();
-    encoding_.normalization.mean[which] = host[0];
-    encoding_.normalization.scale[which] = host[1] > 0 ? 1 / std::sqrt(host[1]) : 1.0f;
-  }
-}
 
 }  // namespace train_sales

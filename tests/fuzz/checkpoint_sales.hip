@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "stage5_training/07_train_sales/train_sales.h"
+#include "stage5_training/07_train_sales/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -9,6 +9,8 @@
 #include "common/sample.h"
 #include "common/sizes.h"
 #include "common/training.h"
+#include "stage5_training/07_train_sales/checkpoint.h"
+#include "stage5_training/07_train_sales/reference.h"
 #include "stage5_training/07_train_sales/train_sales.h"
 
 using namespace train_sales;

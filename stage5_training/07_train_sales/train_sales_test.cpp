@@ -17,6 +17,9 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage5_training/07_train_sales/checkpoint.h"
+#include "stage5_training/07_train_sales/detail/slots.h"
+#include "stage5_training/07_train_sales/reference.h"
 
 namespace {
 
@@ -290,8 +293,7 @@ TEST_CASE("rows are what NumPy makes of the same sales", "[numpy]") {
   DeviceBuffer<float4> rows(sold.size() * kParts);
   rows.poison();
   const Permutation order(sold.size(), 9, 1);
-  LAUNCH(write_rows, full_grid(sold.size()), kBlock, 0, rows.data(), d_sales.data(), order,
-         normalization, sold.size());
+  launch_write_rows(rows.data(), d_sales.data(), order, normalization, sold.size());
   const std::vector<float4> got = rows.to_host();
   const float* floats = reinterpret_cast<const float*>(got.data());
   REQUIRE_OK(compare(
@@ -325,8 +327,7 @@ TEST_CASE("a day's place in its year and in its week are the calendar's") {
   DeviceBuffer<float4> rows(sold.size() * kParts);
   rows.poison();
   const Permutation order(sold.size(), 9, 1);
-  LAUNCH(write_rows, full_grid(sold.size()), kBlock, 0, rows.data(), d_sales.data(), order,
-         normalization, sold.size());
+  launch_write_rows(rows.data(), d_sales.data(), order, normalization, sold.size());
   const std::vector<float4> parts = rows.to_host();
   const float* got = reinterpret_cast<const float*>(parts.data());
   for (size_t i = 0; i < sold.size(); ++i, got += 4 * kParts) {
