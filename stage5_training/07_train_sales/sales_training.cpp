@@ -52,7 +52,9 @@ void replay(Training& t, size_t steps, void (*queue)(Training&)) {
         for (size_t i = 0; i < count; ++i) queue(t);
       });
     };
+    t.model.use_branches(&t.branches);  // in a graph a fork costs nothing
     t.many = capture(kGraphSteps), t.one = capture(1);
+    t.model.use_branches(nullptr);
     t.captured = queue;
   }
   t.steps += steps;

@@ -94,6 +94,7 @@ struct Training {
   // A graph of kGraphSteps steps and one of a single step, of the version that was run last.
   void (*captured)(Training&) = nullptr;
   std::unique_ptr<gpu::Graph> many, one;
+  dense_backward::Branches branches;  // of the stream, while it is captured
   // Of fused and persistent: what the blocks leave for one another, and an epoch's rows.
   DeviceBuffer<float4> sums, shuffled;
   DeviceBuffer<Schedule> schedules;

@@ -171,8 +171,8 @@ __device__ inline void update(const Network& n, Parameter& mine, const Schedule&
   *mine.shared = mine.w;
 }
 
-// Launches a kernel of one block, as many threads as it has work for. Static, as the kernels are: no
-// version gets another one's.
+// Launches a kernel of one block, as many threads as it has work for. Static, as the kernels are:
+// no version gets another one's.
 template <class Kernel>
 static void launch_block(Kernel kernel, const Network& n, const Arrays& arrays, const Span& span,
                          hipStream_t stream) {
