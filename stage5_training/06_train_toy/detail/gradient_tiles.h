@@ -56,7 +56,6 @@ __device__ inline void add_points(float (&sums)[D::kTile], const Tile& tile, int
   }
   const float* inputs = record_of_0 + lane * D::kRecord + (l == 0 ? D::kX : D::h(l - 1));
   grads += tile.first_unit, inputs += tile.first_input;
-  GPU_UNROLL
   for (int r = lane; r < records; r += wave) {
     float g[D::kQuad], x[D::kQuad];
     read(g, grads), read(x, inputs);
