@@ -5,7 +5,8 @@ set(root "${CMAKE_SOURCE_DIR}")
 # ---- Warnings, for the course's own code only -----------------------------------------------------
 
 add_library(course_warnings INTERFACE)
-# What sanitizers insert makes GCC warn of code that is right.
+# What sanitizers insert makes GCC warn of code that is right. How long a loop clang unrolls depends on its
+# version: that it leaves one as it is (pass-failed) stays a warning.
 if(NOT COURSE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(nvcc_werror "")
   set(werror "")
@@ -15,6 +16,7 @@ if(NOT COURSE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
   target_compile_options(course_warnings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -Wshadow ${werror}>
+    $<$<COMPILE_LANGUAGE:HIP>:-Wno-error=pass-failed>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra ${nvcc_werror}>)
 endif()
 

@@ -107,7 +107,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
 }
 
 void run_persistent(Training& t, size_t steps) {
-  constexpr unsigned kBlock = vector_add::kBlock;
+  const unsigned threads = vector_add::kBlock;
   const size_t per_epoch = t.batches.steps();
   if (t.shuffled.size() == 0) {
     t.shuffled = DeviceBuffer<float4>(t.batches.rows * kParts);
@@ -116,9 +116,9 @@ void run_persistent(Training& t, size_t steps) {
   Schedule* const schedule = t.schedule.data();
   while (steps > 0) {
     const size_t count = std::min(steps, per_epoch - t.steps % per_epoch);
-    LAUNCH(shuffle_rows, vector_add::full_grid(t.shuffled.size()), kBlock, 0, t.shuffled.data(),
+    LAUNCH(shuffle_rows, vector_add::full_grid(t.shuffled.size()), threads, 0, t.shuffled.data(),
            t.rows, t.batches, schedule);
-    LAUNCH(train_toy::fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, kBlock)), kBlock,
+    LAUNCH(train_toy::fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, threads)), threads,
            0, t.schedules.data(), t.settings.hyper, static_cast<unsigned>(t.steps),
            static_cast<unsigned>(count));
     optimizers::visit_rule(t.settings.kind, [&](auto rule) {
