@@ -33,13 +33,17 @@ class VersionCompiler(Compiler):
             raise self.not_built()
 
     def needed(self, cpu: Build) -> list[str]:
-        program = symbols.of([cpu.program(self.course.step)]).strong
-        for library in self.libraries():
-            made = cpu.folder / library
-            if library == self._library:  # what a program takes of it may be weak, as all templates are
+        program = symbols.of([cpu.program(self.course.step)])
+        # Templates are weak wherever they are made. Only those that a file before leaves open are a library's.
+        unresolved = symbols.of(cpu.folder / made for made in self._objects("program")).unresolved
+        for library in self.libraries():  # each before those that it uses
+            found = symbols.of([cpu.folder / library])
+            is_used = found.strong & program.strong or found.weak & program.weak & unresolved
+            if library.startswith("libstep_") and library != self._library and not is_used:
+                if (cpu.folder / library).is_file():
+                    self.drop(library)
                 continue
-            if library.startswith("libstep_") and made.is_file() and not symbols.of([made]).strong & program:
-                self.drop(library)
+            unresolved |= found.unresolved
         return self.parts("program")
 
     def parts(self, what: str) -> list[str]:

@@ -27,6 +27,11 @@ class Symbols:
     weak: frozenset[str]
     undefined: frozenset[str]
 
+    @property
+    def unresolved(self) -> frozenset[str]:
+        """What none of the files defines."""
+        return self.undefined - self.strong - self.weak
+
 
 def of(paths: Iterable[Path]) -> Symbols:
     """The external symbols of object files, archives or programs; none of what nm can't read."""

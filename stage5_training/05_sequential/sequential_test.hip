@@ -538,6 +538,25 @@ TEST_CASE("a layer may do the backward pass of those before it") {
   }
 }
 
+TEST_CASE("gradients on branches of the stream are the same bits, in a graph and without one") {
+  Sequential model = make(Linear(5, 40), Tanh(), Linear(40, 33), ReLU(), Linear(33, 3));
+  const Step step(model, 70);
+  REQUIRE_OK(run(model, step));
+  const std::vector<float> want = gradients(model);
+  const dense_backward::Branches branches;
+  model.use_branches(&branches);
+  REQUIRE_OK(run(model, step));
+  CHECK(same_bits(gradients(model), want));
+
+  const DeviceBuffer<float> d_x(step.x), d_grad_y(step.grad_y);
+  poison_gradients(model);
+  testing::run_captured([&](hipStream_t stream) {
+    model.forward(d_x.data(), step.batch, stream);
+    model.backward(d_grad_y.data(), stream);
+  });
+  CHECK(same_bits(gradients(model), want));
+}
+
 TEST_CASE("the gradient of x is made only where it is wanted") {
   Sequential model = make(Linear(5, 8), ReLU(), Linear(8, 3));
   const Step step(model, 6);

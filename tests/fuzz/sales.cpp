@@ -3,6 +3,7 @@
 #include <array>
 #include <numeric>
 
+#include "common/options.h"
 #include "stage5_training/07_train_sales/sales_data.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -9,8 +9,9 @@ namespace dense_backward {
 //         blocks run.
 // Idea  : no gradient needs another, so each gets a stream, and the next launch's blocks fill what
 //         the last ones leave.
-// Costs : two events per branch. A small layer loses by it: its launches are shorter than the wait
-//         for the fork and the join. A large layer gains what the ends of its launches were idle.
+// Costs : two events per branch. In a graph they are its edges and cost nothing: small layers gain
+//         most, whose products fill the device only together. Launched one by one, a small layer
+//         loses by it, since the host takes longer to fork and join than the device to compute.
 void launch_concurrent(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                        const Layer& layer, float beta, Workspace& workspace,
                        const Streams& streams) {

@@ -16,7 +16,7 @@ struct Division {
   static constexpr int kPoints = kPointsPerLane;      // points that it computes them for
   static constexpr int kLanes = kWidth / kOwn;        // of a point
   static constexpr int kOwnClasses = kQuad / kLanes;  // classes whose gradient a lane computes
-  static constexpr int kBlock = kOwn * kPoints <= kQuad ? 1024 : 512;  // threads, at most
+  static constexpr int kBlock = kOwn * kPoints <= kQuad ? 1024 : 896;  // threads, at most
 
   // A point's record in shared memory. Its length is an odd number of quads: 16-byte accesses of
   // neighbouring points then meet different banks.
