@@ -25,6 +25,7 @@
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/gemm.h"
+#include "stage3_ml_ops/01_matrix_activations/detail/passes.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/layer.h"
 

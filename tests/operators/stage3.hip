@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/losses.h"

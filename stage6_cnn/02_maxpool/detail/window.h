@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/gpu.h"
-#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage3_ml_ops/01_matrix_activations/detail/grid.h"
 #include "stage6_cnn/02_maxpool/detail/shape.h"
 
 namespace maxpool {

@@ -1,6 +1,6 @@
 // gather_unrolled: windows that the compiler knows; cells under the same windows ask once.
 #include "common/gpu.h"
-#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage3_ml_ops/01_matrix_activations/detail/grid.h"
 #include "stage6_cnn/02_maxpool/detail/arriving.h"
 
 namespace maxpool {

@@ -1,15 +1,21 @@
 // Runs, checks and times bias + activation over a matrix, forward and backward.
+#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/device_buffer.h"
+#include "common/measure.h"
+#include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
-#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage3_ml_ops/01_matrix_activations/reference.h"
 
-using device_matrix::DeviceBuffer;
 using device_matrix::Matrix;
+using gpu::DeviceBuffer;
 
 namespace {
 
@@ -42,45 +48,49 @@ struct Problem {
   std::vector<float> sums, grad_y;  // x + bias and grad_y of the sampled rows
 };
 
-// One table: what `launch(version)` writes to d_output, against `want` within `bounds`.
+// One table: a pass by every version that was asked for.
+//   launch(version, stream)   queues the pass, which writes d_output
+//   want, bounds              of the sampled rows
 template <class Activation, class Launch>
-void run_pass(Problem& p, const char* pass, double matrices, double reference_ms,
-              const std::vector<double>& want, const std::vector<double>& bounds, Launch&& launch,
-              const Options& options, Report& report) {
+void measure_pass(Problem& p, const char* pass, double matrices, double reference_ms,
+                  const std::vector<double>& want, const std::vector<double>& bounds,
+                  const Options& options, Report& report, Launch&& launch) {
   report.table(std::string(Activation::kName) + pass + "   " + std::to_string(p.rows) + "x" +
                    std::to_string(p.cols) + " float32",
                p.sample.text.empty() ? reference_ms : 0, p.sample.text);
   const double rows = static_cast<double>(p.rows), cols = static_cast<double>(p.cols);
   const double rows_of_bias = p.rows > 0 ? 1 : 0;
   const Work work{sizeof(float) * (matrices * rows + rows_of_bias) * cols, 0, Work::Limit::copy};
+  Measurement table(options);
   for (const auto& version : matrix_activations::kVersions<Activation>) {
-    if (!options.wants(version.name)) continue;
-    Row row = measure(
-        version.name, version.lesson, version.needs, work,
-        {{p.d_output.data(), p.d_output.bytes()}}, options.repeat > 0 ? options.repeat : kRepeat,
-        [&] { launch(version.launch); },
-        [&] {
-          return p.sample.compare(p.d_output.data(), want, [&](size_t i) { return bounds[i]; });
-        });
-    row.shape = {p.rows, p.cols};
-    report.add(row);
+    Measured measured{work,
+                      [&](hipStream_t stream) { launch(version.launch, stream); },
+                      [&] {
+                        return p.sample.compare(p.d_output.data(), want,
+                                                [&](size_t i) { return bounds[i]; });
+                      },
+                      {{p.d_output.data(), p.d_output.bytes()}}};
+    measured.shape = std::vector<size_t>{p.rows, p.cols};
+    table.version(version, std::move(measured));
   }
+  table.run(report);
 }
 
+// Two tables: f forward and f backward.
 template <class Activation>
-void run(Problem& p, const Options& options, Report& report) {
+void run(Problem& p, Options options, Report& report) {
+  if (options.repeat == 0) options.repeat = kRepeat;
   std::vector<double> bounds(p.sums.size());
   HostTimer forward_timer;
   const std::vector<double> y = activations::forward_cpu<Activation>(p.sums);
   const double forward_ms = forward_timer.ms();
   for (size_t i = 0; i < bounds.size(); ++i)
     bounds[i] = Activation::bound(static_cast<double>(p.sums[i]));
-  run_pass<Activation>(
-      p, "(X + bias)", 2, forward_ms, y, bounds,
-      [&](const matrix_activations::Launch& launch) {
-        launch.forward(p.d_output.data(), p.d_x.data(), p.d_bias.data(), p.rows, p.cols, nullptr);
-      },
-      options, report);
+  measure_pass<Activation>(p, "(X + bias)", 2, forward_ms, y, bounds, options, report,
+                           [&](const matrix_activations::Launch& version, hipStream_t stream) {
+                             version.forward(p.d_output.data(), p.d_x.data(), p.d_bias.data(),
+                                             p.rows, p.cols, stream);
+                           });
 
   HostTimer backward_timer;
   const std::vector<double> grad_x = activations::backward_cpu<Activation>(p.sums, p.grad_y);
@@ -88,13 +98,12 @@ void run(Problem& p, const Options& options, Report& report) {
   for (size_t i = 0; i < bounds.size(); ++i)
     bounds[i] = activations::backward_bound<Activation>(static_cast<double>(p.sums[i]),
                                                         static_cast<double>(p.grad_y[i]));
-  run_pass<Activation>(
-      p, "(X + bias) backward", 3, backward_ms, grad_x, bounds,
-      [&](const matrix_activations::Launch& launch) {
-        launch.backward(p.d_output.data(), p.d_grad_y.data(), p.d_x.data(), p.d_bias.data(), p.rows,
-                        p.cols, nullptr);
-      },
-      options, report);
+  measure_pass<Activation>(p, "(X + bias) backward", 3, backward_ms, grad_x, bounds, options,
+                           report,
+                           [&](const matrix_activations::Launch& version, hipStream_t stream) {
+                             version.backward(p.d_output.data(), p.d_grad_y.data(), p.d_x.data(),
+                                              p.d_bias.data(), p.rows, p.cols, stream);
+                           });
 }
 
 }  // namespace
