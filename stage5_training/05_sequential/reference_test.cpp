@@ -99,6 +99,26 @@ TEST_CASE("three steps of a training stay within the bounds, by every optimizer"
   }
 }
 
+TEST_CASE("what a gradient is off by, a step is, and hardly more") {
+  using optimizers::Element;
+  for (const Kind kind : optimizers::kKinds)
+    for (const double off : {1e-4, -1e-4, 0.2}) {
+      constexpr double kGradients[] = {0.1, -0.3, 0.2};
+      std::vector<Element> want{{0.5}}, moved{{0.5}};
+      for (std::uint64_t t = 1; t <= 3; ++t) {
+        const double gradient = kGradients[t - 1];
+        optimizers::step_cpu(kind, {}, t, {gradient}, {std::fabs(off)}, want);
+        optimizers::step_cpu(kind, {}, t, std::vector<double>{gradient + off}, {0}, moved);
+        CAPTURE(optimizers::name(kind), off, t);
+        REQUIRE(std::fabs(moved[0].w - want[0].w) <= want[0].w_error);
+        REQUIRE(std::fabs(moved[0].m - want[0].m) <= want[0].m_error);
+        REQUIRE(std::fabs(moved[0].v - want[0].v) <= want[0].v_error);
+        const double moves = std::fabs(moved[0].w - want[0].w);
+        if (kind == Kind::Sgd) REQUIRE(want[0].w_error < 2 * moves + 1e-7);
+      }
+    }
+}
+
 TEST_CASE("a mean squared error agrees with step 3.3's") {
   Sequential model = make(Linear(6, 10), ReLU(), Linear(10, 4));
   const std::vector<float> x = some_floats(9 * 6, 1), targets = some_floats(9 * 4, 2);
