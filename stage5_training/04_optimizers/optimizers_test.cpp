@@ -23,10 +23,14 @@
 
 // What only this test has: optimizers_test.hip.
 namespace optimizers_test {
-using Launcher = void (*)(const optimizers::ParameterArena& arena,
-                          const optimizers::Schedule* schedule);
-extern const Launcher coupled_decay, decay_afterwards, bias_left_in, epsilon_inside_root,
-    rate_in_velocity, no_bounds_check;
+using optimizers::ParameterArena;
+using optimizers::Schedule;
+void launch_coupled_decay(const ParameterArena& arena, const Schedule* schedule);
+void launch_decay_afterwards(const ParameterArena& arena, const Schedule* schedule);
+void launch_bias_left_in(const ParameterArena& arena, const Schedule* schedule);
+void launch_epsilon_inside_root(const ParameterArena& arena, const Schedule* schedule);
+void launch_rate_in_velocity(const ParameterArena& arena, const Schedule* schedule);
+void launch_without_bounds_check(const ParameterArena& arena, const Schedule* schedule);
 }  // namespace optimizers_test
 
 namespace {
@@ -438,16 +442,16 @@ TEST_CASE("wrong rules are caught", "[harness]") {
   };
   for (const Kind kind : kKinds) REQUIRE(passes(kind, rule_of(kind)));
   REQUIRE(!passes(Kind::AdamW, rule_of(Kind::Adam)));
-  REQUIRE(!passes(Kind::AdamW, coupled_decay));
-  REQUIRE(!passes(Kind::AdamW, decay_afterwards));
-  REQUIRE(!passes(Kind::Adam, bias_left_in));
-  REQUIRE(!passes(Kind::Adam, epsilon_inside_root));
-  REQUIRE(!passes(Kind::Momentum, rate_in_velocity));
+  REQUIRE(!passes(Kind::AdamW, launch_coupled_decay));
+  REQUIRE(!passes(Kind::AdamW, launch_decay_afterwards));
+  REQUIRE(!passes(Kind::Adam, launch_bias_left_in));
+  REQUIRE(!passes(Kind::Adam, launch_epsilon_inside_root));
+  REQUIRE(!passes(Kind::Momentum, launch_rate_in_velocity));
 }
 
 TEST_CASE("wrong launches are caught", "[harness]") {
   const auto no_check = [](const TensorList& list, const Schedule* schedule) {
-    optimizers_test::no_bounds_check(list.arena(), schedule);
+    optimizers_test::launch_without_bounds_check(list.arena(), schedule);
   };
   REQUIRE(!check_step(Kind::Sgd, {5}, no_check).ok);
   REQUIRE(check_step(Kind::Sgd, {8}, no_check).ok);

@@ -11,10 +11,6 @@ using optimizers::Momentum;
 using optimizers::ParameterArena;
 using optimizers::Schedule;
 
-using Launcher = void (*)(const ParameterArena& arena, const Schedule* schedule);
-extern const Launcher coupled_decay, decay_afterwards, bias_left_in, epsilon_inside_root,
-    rate_in_velocity, no_bounds_check;
-
 struct CoupledDecay : AdamW {
   __host__ __device__ void operator()(float& w, float g, float& m, float& v,
                                       const Schedule& s) const {
@@ -62,19 +58,28 @@ static void launch_rule(const ParameterArena& arena, const Schedule* schedule) {
   LAUNCH((update_by_rule<Rule>), gpu::ceil_div(arena.n, 256), 256, 0, arena, schedule);
 }
 
-const Launcher coupled_decay = launch_rule<CoupledDecay>;
-const Launcher decay_afterwards = launch_rule<DecayAfterwards>;
-const Launcher bias_left_in = launch_rule<BiasLeftIn>;
-const Launcher epsilon_inside_root = launch_rule<EpsilonInsideRoot>;
-const Launcher rate_in_velocity = launch_rule<RateInVelocity>;
+void launch_coupled_decay(const ParameterArena& arena, const Schedule* schedule) {
+  launch_rule<CoupledDecay>(arena, schedule);
+}
+void launch_decay_afterwards(const ParameterArena& arena, const Schedule* schedule) {
+  launch_rule<DecayAfterwards>(arena, schedule);
+}
+void launch_bias_left_in(const ParameterArena& arena, const Schedule* schedule) {
+  launch_rule<BiasLeftIn>(arena, schedule);
+}
+void launch_epsilon_inside_root(const ParameterArena& arena, const Schedule* schedule) {
+  launch_rule<EpsilonInsideRoot>(arena, schedule);
+}
+void launch_rate_in_velocity(const ParameterArena& arena, const Schedule* schedule) {
+  launch_rule<RateInVelocity>(arena, schedule);
+}
 
 static __global__ void update_without_bounds_check(ParameterArena arena, const Schedule* schedule) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   optimizers::update<optimizers::Sgd>(arena.w, arena.grad_w, arena.m, arena.v, i, *schedule);
 }
-static void launch_without_bounds_check(const ParameterArena& arena, const Schedule* schedule) {
+void launch_without_bounds_check(const ParameterArena& arena, const Schedule* schedule) {
   LAUNCH(update_without_bounds_check, 2, 4, 0, arena, schedule);
 }
-const Launcher no_bounds_check = launch_without_bounds_check;
 
 }  // namespace optimizers_test

@@ -863,6 +863,7 @@ def transformer_block(rng: Generator) -> Drawn:
 # ---- The tests ------------------------------------------------------------------------------------
 
 
+ONES, ROW, CELL = numpy.ones((3, 3)), numpy.ones(3), numpy.ones((1, 1, 1, 1))
 NAN_LAST = numpy.where(numpy.arange(4)[:, None] < 3, 1.0, numpy.nan) * numpy.ones((1, 1, 4, 4))
 
 CASES: dict[str, Draw] = {
@@ -900,6 +901,13 @@ def test_operator(operators: Operators, name: str) -> None:
          "v": numpy.ones((1, 1, 2, 1))},
         {"out": Want(numpy.ones((1, 1, 3, 1)), 1e-5)}, {"causal": 0, "scale": 1.0}),
         id="attention: scores of 1e20"),
+    pytest.param("attention", Drawn(
+        {"q": CELL, "k": numpy.array([0, -numpy.inf]).reshape(1, 1, 2, 1), "v": numpy.ones((1, 1, 2, 1)),
+         "grad_out": CELL},
+        lambda version: {} if version == "fused" else {
+            "grad_k": Want(numpy.zeros((1, 1, 2, 1)), 1e-5),
+            "grad_v": Want(numpy.array([1.0, 0.0]).reshape(1, 1, 2, 1), 1e-5)}, {"causal": 0, "scale": 1.0}),
+        id="attention: an infinite key, and queries behind the last"),
     pytest.param("transformer_block", nan_behind(), id="transformer_block: a token behind is NaN"),
     pytest.param("activation_backward", Drawn(
         {"x": numpy.full((1, 1), 1e20), "y": numpy.full((1, 1), 1e20), "grad_y": numpy.ones((1, 1))},
@@ -924,7 +932,6 @@ def test_mistakes_are_refused(name: str) -> None:
     assert not accepted, report(accepted)
 
 
-ONES, ROW, CELL = numpy.ones((3, 3)), numpy.ones(3), numpy.ones((1, 1, 1, 1))
 
 
 @pytest.mark.parametrize("name, inputs, attributes, why", [
