@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,20 @@ struct NamedTensor {
 // Throws std::invalid_argument that names `what` where so many floats, a few times over, can't be
 // addressed.
 inline constexpr size_t kMostFloats = std::numeric_limits<size_t>::max() / (16 * sizeof(float));
-void check_addressable(bool addressable, const std::string& what);
+inline void check_addressable(bool addressable, const std::string& what) {
+  if (!addressable) throw std::invalid_argument(what + " needs more memory than can be addressed");
+}
 
 // The product of the sizes; throws where it can't be addressed, or where one of them is 0.
-size_t checked_product(const std::vector<size_t>& sizes, const std::string& what);
+inline size_t checked_product(const std::vector<size_t>& sizes, const std::string& what) {
+  size_t product = 1;
+  for (const size_t size : sizes) {
+    if (size == 0) throw std::invalid_argument(what + ": every size must be at least 1");
+    check_addressable(size <= kMostFloats / product, what);
+    product *= size;
+  }
+  return product;
+}
 
 // One layer of a model. What a sample's values mean beyond their number, an image's rows and
 // columns for example, is the layer's own matter.

@@ -8,20 +8,6 @@
 
 namespace sequential {
 
-void check_addressable(bool addressable, const std::string& what) {
-  if (!addressable) throw std::invalid_argument(what + " needs more memory than can be addressed");
-}
-
-size_t checked_product(const std::vector<size_t>& sizes, const std::string& what) {
-  size_t product = 1;
-  for (const size_t size : sizes) {
-    if (size == 0) throw std::invalid_argument(what + ": every size must be at least 1");
-    check_addressable(size <= kMostFloats / product, what);
-    product *= size;
-  }
-  return product;
-}
-
 Sequential::Sequential(std::vector<std::unique_ptr<Layer>> layers) : layers_(std::move(layers)) {
   connect();
   lay_out_parameters();
