@@ -25,6 +25,10 @@ inline constexpr double kTiny = 4.7019774032891500e-38;  // 2^-124: four results
 // after T steps it is at most the sum of what the T steps have added.
 void step_cpu(Kind kind, const Hyperparameters& hyper, std::uint64_t t,
               const std::vector<float>& grad_w, std::vector<Element>& elements);
+// The same for gradients that are off by grad_error themselves.
+void step_cpu(Kind kind, const Hyperparameters& hyper, std::uint64_t t,
+              const std::vector<double>& grad_w, const std::vector<double>& grad_error,
+              std::vector<Element>& elements);
 
 // Numbers that float has, exactly: what a step starts from. One element per parameter.
 std::vector<Element> elements_of(const std::vector<float>& w, const std::vector<float>& m,

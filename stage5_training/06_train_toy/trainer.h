@@ -7,6 +7,7 @@
 
 #include "common/device_buffer.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/data.h"
 #include "stage5_training/06_train_toy/network.h"

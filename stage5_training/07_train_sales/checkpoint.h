@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/07_train_sales/sales_features.h"
 

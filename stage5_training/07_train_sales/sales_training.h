@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/07_train_sales/sales_features.h"
 

@@ -26,6 +26,7 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage5_training/05_sequential/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage6_cnn/01_conv2d/conv2d.h"
 #include "stage6_cnn/02_maxpool/maxpool.h"

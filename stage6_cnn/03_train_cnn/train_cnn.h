@@ -37,6 +37,7 @@
 #include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/04_optimizers/reference.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/08_train_mnist/mnist_program.h"
 #include "stage5_training/08_train_mnist/mnist_training.h"

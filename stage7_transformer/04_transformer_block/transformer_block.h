@@ -50,6 +50,7 @@
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/02_activation_backward/activation_backward.h"
+#include "stage5_training/05_sequential/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/03_attention/attention.h"

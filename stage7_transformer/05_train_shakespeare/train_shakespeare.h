@@ -55,6 +55,7 @@
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 #include "stage7_transformer/01_embedding/embedding.h"

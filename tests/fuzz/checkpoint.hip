@@ -3,12 +3,13 @@
 // a checkpoint as it is; the model is a small one.
 #include <cstring>
 
-#include "stage5_training/05_sequential/sequential.h"
+#include "common/device_buffer.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
-using device_matrix::DeviceBuffer;
+using gpu::DeviceBuffer;
 using sequential::NamedTensor;
 using sequential::TrainingState;
 

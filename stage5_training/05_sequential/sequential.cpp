@@ -1,17 +1,26 @@
 // Builds models, checks a step of each by every version, times it, and takes a checkpoint there and
 // back.
+#include "stage5_training/05_sequential/sequential.h"
+
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "common/measure.h"
+#include "common/program.h"
+#include "common/random.h"
+#include "common/safetensors.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage5_training/05_sequential/sequential.h"
+#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage5_training/05_sequential/reference.h"
 
 using device_matrix::Matrix;
 using sequential::Linear;
@@ -43,14 +52,19 @@ struct Shape {
     const double samples = static_cast<double>(in) + 2 * static_cast<double>(out);
     return sizeof(float) * (3 * weights() - first + static_cast<double>(batch) * samples);
   }
-  // What two models take, and a step of one.
+  // What a model of each version takes, and a step of each.
   double device_bytes() const {
     const double widest = static_cast<double>(std::max({in, hidden, out}));
-    return sizeof(float) * (2 * 4 * weights() + 9 * static_cast<double>(batch) * widest);
+    return sizeof(float) * (3 * 4 * weights() + 3 * 9 * static_cast<double>(batch) * widest);
   }
   Sequential model() const {
     return Sequential{Linear(in, hidden), ReLU(), Linear(hidden, hidden), ReLU(),
                       Linear(hidden, out)};
+  }
+  std::string name() const {
+    return "batch " + std::to_string(batch) + ", " + std::to_string(in) + " -> " +
+           std::to_string(hidden) + " -> " + std::to_string(hidden) + " -> " + std::to_string(out) +
+           " float32";
   }
 };
 
@@ -75,35 +89,60 @@ struct Results {
   }
 };
 
+// A step's inputs, alike for all versions, and what the reference makes of them.
 struct Problem {
-  Problem(const Shape& sizes, std::uint64_t seed)
+  Problem(const Shape& sizes, std::uint64_t random_seed)
       : shape(sizes),
         checked(std::min(shape.batch, kChecked)),
-        model(shape.model()),
+        seed(random_seed),
         d_x(shape.batch, shape.in),
-        d_grad_y(shape.batch, shape.out) {
+        d_grad_y(shape.batch, shape.out) {}
+
+  // Random numbers, or small integers, also for the parameters.
+  void fill(Sequential& model, bool integers) {
     constexpr std::uint32_t kStream = 1000;  // behind those of the parameters
+    const auto fill =
+        integers ? random_numbers::launch_fill_integers : random_numbers::launch_fill_uniform;
     model.initialize(seed);
-    random_numbers::launch_fill_uniform(d_x.data(), d_x.size(), seed, kStream);
-    random_numbers::launch_fill_uniform(d_grad_y.data(), d_grad_y.size(), seed, kStream + 1);
+    if (integers)
+      for (size_t k = 0; k < model.tensors().size(); ++k)
+        fill(model.tensors()[k].w, model.tensors()[k].n, seed, static_cast<std::uint32_t>(k),
+             nullptr);
+    fill(d_x.data(), d_x.size(), seed, kStream, nullptr);
+    fill(d_grad_y.data(), d_grad_y.size(), seed, kStream + 1, nullptr);
+  }
+  void make_reference(const Sequential& model) {
     std::vector<float> x = d_x.to_host(), grad_y = d_grad_y.to_host();
     x.resize(checked * shape.in), grad_y.resize(checked * shape.out);
     HostTimer timer;
     reference = sequential::step_cpu(model, x, grad_y, checked);
     reference_ms = timer.ms();
+    first.clear();
+  }
+
+  // Whether integers stay so small that all sums are exact in float, in any order: partial sums of
+  // terms of both signs are rarely larger than four times the largest of the sums.
+  bool is_exact() const {
+    constexpr double kMost = 4194304;  // 2^22
+    const auto small = [](const sequential::Values& values) {
+      return std::all_of(values.value.begin(), values.value.end(),
+                         [](double value) { return std::fabs(value) < kMost; });
+    };
+    return small(reference.y) &&
+           std::all_of(reference.gradients.begin(), reference.gradients.end(), small);
   }
 
   // One step, as it is timed. (The loss between the two is step 3.3's, the update step 5.4's.)
-  const float* step(size_t batch) {
-    const float* y = model.forward(d_x.data(), batch);
-    model.backward(d_grad_y.data());
+  const float* step(Sequential& model, size_t batch, hipStream_t stream) const {
+    const float* y = model.forward(d_x.data(), batch, stream);
+    model.backward(d_grad_y.data(), stream);
     return y;
   }
   // A step of a few samples, y and all gradients, against the reference. Before that, y and the
   // weights' gradients of the whole batch, whose step has just run, against those of the first
   // version: the same bits. (Versions add up the gradients of a bias in different orders.)
-  Comparison compare(const float* y) {
-    Results whole, part;
+  Comparison compare(Sequential& model, const float* y) {
+    Results whole;
     whole.add(y, shape.batch * shape.out);
     for (const NamedTensor& tensor : model.tensors())
       if (tensor.shape.size() > 1) whole.add(tensor.grad, tensor.n);
@@ -111,8 +150,11 @@ struct Problem {
     whole.want.assign(first.begin(), first.end());
     whole.bound.assign(first.size(), 0);
     const Comparison same = whole.compare();
-    if (!same.ok) return same;
-    part.add(step(checked), checked * shape.out);
+    return same.ok ? compare_part(model) : same;
+  }
+  Comparison compare_part(Sequential& model) const {
+    Results part;
+    part.add(step(model, checked, nullptr), checked * shape.out);
     part.expect(reference.y);
     for (size_t k = 0; k < model.tensors().size(); ++k) {
       part.add(model.tensors()[k].grad, model.tensors()[k].n);
@@ -123,7 +165,7 @@ struct Problem {
 
   Shape shape;
   size_t checked;
-  Sequential model;
+  std::uint64_t seed;
   Matrix<float> d_x, d_grad_y;
   sequential::Reference reference;
   double reference_ms = 0;
@@ -139,25 +181,36 @@ std::string megabytes(size_t bytes) {
 void run(const Shape& shape, const Options& options, Report& report) {
   Problem p(shape, options.seed);
   const bool whole = p.checked == shape.batch;
-  report.table("batch " + std::to_string(shape.batch) + ", " + std::to_string(shape.in) + " -> " +
-                   std::to_string(shape.hidden) + " -> " + std::to_string(shape.hidden) + " -> " +
-                   std::to_string(shape.out) + " float32",
-               whole ? p.reference_ms : 0,
-               whole ? "" : "checked on a batch of " + std::to_string(p.checked));
-  const Work work{shape.bytes(), shape.operations(), Work::Limit::fma};
-  std::vector<std::pair<void*, size_t>> outputs;
-  for (const NamedTensor& tensor : p.model.tensors())
-    outputs.emplace_back(tensor.grad, tensor.n * sizeof(float));
+  Measurement table(options);
+  std::deque<Sequential> models;  // one of each version: a mode is not changed between two steps
+  std::deque<const float*> outputs;
   for (const auto& version : sequential::kVersions) {
     if (!options.wants(version.name)) continue;
-    p.model.set_mode(version.launch);
-    const float* y = nullptr;
-    Row row = measure(
-        version.name, version.lesson, version.needs, work, outputs, options.repeat,
-        [&] { y = p.step(shape.batch); }, [&] { return p.compare(y); });
-    row.note = "a step keeps " + megabytes(p.model.step_bytes());
-    report.add(row);
+    Sequential& model = models.emplace_back(shape.model());
+    const float*& y = outputs.emplace_back(nullptr);
+    model.set_mode(version.launch);
+    Measured measured{{shape.bytes(), shape.operations(), Work::Limit::fma},
+                      [&](hipStream_t stream) { y = p.step(model, shape.batch, stream); },
+                      [&] { return p.compare(model, y); }};
+    measured.verify_exactly = [&] { return p.compare_part(model); };
+    for (const NamedTensor& tensor : model.tensors())
+      measured.outputs.emplace_back(tensor.grad, tensor.n * sizeof(float));
+    measured.finish = [&](Row& row) {
+      row.note = "a step keeps " + megabytes(model.step_bytes()) +
+                 (row.note.empty() ? "" : "   " + row.note);
+    };
+    table.version(version, measured);
   }
+  const auto fill = [&](bool integers) {
+    for (Sequential& model : models) p.fill(model, integers);
+    if (!models.empty()) p.make_reference(models.front());
+  };
+  fill(true);
+  if (p.is_exact()) table.check_exactly();
+  fill(false);
+  report.table(shape.name(), whole ? p.reference_ms : 0,
+               whole ? "" : "checked on a batch of " + std::to_string(p.checked));
+  table.run(report);
 }
 
 // What the model is made of, a line per layer.
@@ -224,6 +277,7 @@ int main(int argc, char** argv) {
     const Shape usual{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
     require_device_memory(usual.device_bytes());
     report.limits(timing::measure_limits(options));
+    report.headline(usual.name());
     // A network for XOR, one for MNIST, and a large one.
     std::vector<Shape> shapes{usual};
     if (!options.sizes_given) {

@@ -1,0 +1,130 @@
+// The reference of 5.5: any model of layers in double, on host arrays, with how far a correct float
+// version may be off carried along (common/rounding.h): forward, loss, backward, optimizer step.
+//
+// One step of a model's present parameters is step_cpu(). A training is followed like this:
+//
+//   DoubleModel want(model);                                // its present parameters
+//   for (uint64_t t = 1; t <= steps; ++t) {
+//     const Values& y = want.forward(dense::exactly(batch_of(t)), batch);
+//     const Loss loss = cross_entropy_cpu(y, labels_of(t), classes);
+//     want.backward(loss.grad);                             // want.gradients() are these
+//     want.step(kind, hyper, t);                            // the rules of step 5.4
+//   }
+//
+// loss.mean, y and the gradients have values and errors. The errors follow each rounding, in the
+// worst case, through every step: they hold for a few steps and say nothing after many. To follow
+// more (train_toy::follow), a reference forgets them after each step with forget_errors(), and its
+// twins differ from it by a Deviation: the parameters they begin with, what they store as floats,
+// and on which side of ReLU's corner they see a sum that is nearly 0. parameter(k) may be changed
+// between steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/rounding.h"
+#include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/04_optimizers/reference.h"
+#include "stage5_training/05_sequential/layer.h"
+#include "stage5_training/05_sequential/model.h"
+
+namespace sequential {
+
+using rounding::Approximate;
+inline Approximate at(const Values& values, size_t i) { return {values.value[i], values.error[i]}; }
+
+// (rows, cols) sums over `terms` products a(row, k) b(k, col), each off by its own worst case and
+// by what comes in wrong. a and b return an Approximate.
+template <class A, class B>
+Values product_cpu(size_t rows, size_t cols, size_t terms, A a, B b) {
+  Values product{std::vector<double>(rows * cols), std::vector<double>(rows * cols)};
+  const double n = static_cast<double>(terms);
+  for (size_t i = 0; i < rows * cols; ++i) {
+    rounding::ApproximateSum sum;
+    for (size_t k = 0; k < terms; ++k) sum.add(a(i / cols, k), b(k, i % cols));
+    const Approximate total = sum.worst_case(n, n);
+    product.value[i] = total.value, product.error[i] = total.error;
+  }
+  return product;
+}
+
+// No activation of step 1.4 but ReLU has a derivative that moves faster than this (tanh's, 0.77,
+// and GELU's, 0.80).
+inline constexpr double kSharpest = 0.8;
+
+// ---- One step ---------------------------------------------------------------------------------
+
+struct Reference {
+  Values y, grad_x;
+  std::vector<Values> gradients;  // of tensors(), in their order
+};
+
+// Forward and backward of the model's present parameters in double, from layer to layer with what
+// the float step may be off so far. x (batch, inputs), grad_y (batch, outputs). Waits for the
+// default stream.
+Reference step_cpu(const Sequential& model, const std::vector<float>& x,
+                   const std::vector<float>& grad_y, size_t batch);
+
+// ---- Losses -----------------------------------------------------------------------------------
+
+struct Loss {
+  Approximate mean;
+  Values grad;  // of the mean, by y
+};
+
+// The mean of (y - target)^2 over all elements. No element: a mean of NaN, as in step 3.3.
+Loss mean_squared_error_cpu(const Values& y, const std::vector<float>& targets);
+
+// The mean of -log softmax(y)[label] over the rows of y (rows, classes) whose label is not
+// negative. Softmax may turn what a row's logits are off by, at most e, into a factor of exp(2e) of
+// a probability; the loss of the row moves by no more than 2e.
+Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t classes);
+
+// ---- A training -------------------------------------------------------------------------------
+
+// How a twin's run differs from the reference's, where a float version's might.
+struct Deviation {
+  bool stores_floats = false;  // each layer's output is rounded to float
+  double other_side = 0;       // a sum that is nearer to ReLU's corner than this share of its error
+                               // passes the other way
+};
+
+// A model's layers, with parameters and optimizer states of their own on the host. The Sequential
+// is asked for its layers only, must outlive this object and may train on meanwhile.
+class DoubleModel {
+ public:
+  // The present parameters, or others in the order of tensors(); the states are 0. Waits for the
+  // default stream. Throws std::invalid_argument where a tensor is missing or of another size.
+  explicit DoubleModel(const Sequential& model, Deviation deviation = {});
+  DoubleModel(const Sequential& model, const std::vector<std::vector<float>>& parameters,
+              Deviation deviation = {});
+
+  // y (batch, outputs) of x (batch, inputs).
+  const Values& forward(Values x, size_t batch);
+  // grad_x; leaves the gradients of all parameters. Throws std::logic_error without a forward pass.
+  Values backward(const Values& grad_y);
+  // Step number t, the first being 1, by the rules of step 5.4.
+  void step(optimizers::Kind kind, const optimizers::Hyperparameters& hyper, std::uint64_t t);
+
+  // Of tensors(), in their order: the gradients of the last backward pass, and w, m and v.
+  const std::vector<Values>& gradients() const { return gradients_; }
+  const std::vector<optimizers::Element>& parameter(size_t k) const { return elements_[k]; }
+  std::vector<optimizers::Element>& parameter(size_t k) { return elements_[k]; }
+  size_t parameters() const { return elements_.size(); }
+  // From here on what there is now counts as exact.
+  void forget_errors();
+
+ private:
+  std::vector<Values> parameters_of(size_t layer) const;
+
+  const Sequential& model_;
+  Deviation deviation_;
+  std::vector<size_t> first_;  // of each layer's tensors, and behind the last
+  std::vector<std::vector<optimizers::Element>> elements_;
+  std::vector<Values> inputs_;  // of the layers, and what the last one makes
+  std::vector<Values> gradients_;
+  size_t batch_ = 0;
+};
+
+}  // namespace sequential
