@@ -21,6 +21,7 @@
 #include "common/program.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/reference.h"
 
 namespace mlp_forward {
 
