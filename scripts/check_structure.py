@@ -63,6 +63,7 @@ OWN_IN_EACH_STEP = re.compile("|".join([
 COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activations of 3.1",
             "stage4_forward/02_mlp_forward": "the layers of 4.1, in five launches or in two",
             "stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2",
+            "stage5_training/03_gradient_check": "the backward passes of earlier steps, and losses on the host",
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
             "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph"}
 
