@@ -60,14 +60,17 @@ OWN_IN_EACH_STEP = re.compile("|".join([
 ]))
 
 # Steps whose versions may be launches of earlier steps, without a kernel.
-COMPOSED = {"stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2",
+COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activations of 3.1",
+            "stage4_forward/02_mlp_forward": "the layers of 4.1, in five launches or in two",
+            "stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2",
+            "stage5_training/03_gradient_check": "the backward passes of earlier steps, and losses on the host",
             "stage5_training/05_sequential": "launches the layers of stages 3 to 5",
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
             "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph"}
 
 # Steps whose plain C++ includes headers of steps in the old form, which hold kernels. The same list is
 # COURSE_ON_OLD_STEPS in CMakeLists.txt.
-ON_OLD_STEPS = {"stage5_training/05_sequential": "its layers are those of 4.1 and 5.2",
+ON_OLD_STEPS = {"stage5_training/05_sequential": "its layers are those of 5.2",
                 "stage5_training/06_train_toy": "the model is 5.5's",
                 "stage5_training/07_train_sales": "the model is 5.5's"}
 

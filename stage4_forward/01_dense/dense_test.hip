@@ -1,280 +1,96 @@
-// Every version of the dense layer on awkward shapes, alignments and values, within its bound.
+// Layers with a mistake that dense_test.cpp must see fail, and one without.
+#include "common/gpu.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage4_forward/01_dense/dense.h"
 
-#include <cmath>
-#include <limits>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
-#include <vector>
+namespace dense_test {
 
-#include "common/guarded.h"
-#include "common/npy.h"
-#include "common/testing.h"
-
-namespace {
-
-using activations::GeluTanh;
 using activations::Relu;
 using dense::Layer;
-using dense::Linear;
 
-struct Shape {
-  size_t batch, in, out;
-};
-constexpr Shape kShapes[] = {{0, 3, 2},     {3, 0, 2},    {3, 2, 0},     {1, 1, 1},
-                             {2, 15, 16},   {17, 31, 33}, {63, 64, 1},   {1, 129, 127},
-                             {65, 63, 129}, {129, 2, 65}, {31, 255, 15}, {3, 1, 300}};
+void launch_right(float* y, const float* x, size_t batch, const Layer& layer,
+                  const gemv::Workspace& workspace, hipStream_t stream);
+void launch_bias_of_row(float* y, const float* x, size_t batch, const Layer& layer,
+                        const gemv::Workspace& workspace, hipStream_t stream);
+void launch_no_bias(float* y, const float* x, size_t batch, const Layer& layer,
+                    const gemv::Workspace& workspace, hipStream_t stream);
+void launch_bias_behind_activation(float* y, const float* x, size_t batch, const Layer& layer,
+                                   const gemv::Workspace& workspace, hipStream_t stream);
+void launch_reads_old_y(float* y, const float* x, size_t batch, const Layer& layer,
+                        const gemv::Workspace& workspace, hipStream_t stream);
+void launch_swapped_weights(float* y, const float* x, size_t batch, const Layer& layer,
+                            const gemv::Workspace& workspace, hipStream_t stream);
+void launch_without_last_input(float* y, const float* x, size_t batch, const Layer& layer,
+                               const gemv::Workspace& workspace, hipStream_t stream);
 
-using testing::random_floats;
-using testing::random_integers;
+enum class Kind { right, bias_of_row, no_bias, bias_behind_activation, reads_old_y };
 
-struct Inputs {
-  using Make = std::vector<float> (*)(size_t n, std::uint32_t stream);
-  explicit Inputs(const Shape& sizes, Make make = random_floats)
-      : shape(sizes),
-        x(make(shape.batch * shape.in, 0)),
-        w(make(shape.out * shape.in, 1)),
-        bias(make(shape.out, 2)) {}
-  Shape shape;
-  std::vector<float> x, w, bias;
-};
-
-// The device memory of one layer, guarded; the arrays begin `offset` elements behind a 16-byte
-// boundary.
-struct Problem {
-  explicit Problem(const Inputs& in, size_t offset = 0)
-      : shape(in.shape),
-        d_x(in.x, offset),
-        d_w(in.w, offset),
-        d_bias(in.bias, offset),
-        d_y(shape.batch * shape.out, offset),
-        d_partials(gemv::kMaxPartials, 0) {}
-
-  std::vector<float> run(dense::Launch launch, hipStream_t stream = nullptr) {
-    if (d_y.size() > 0) gpu::poison(d_y.data(), d_y.size() * sizeof(float));
-    const Layer layer{shape.in, shape.out, d_w.data(), d_bias.data()};
-    launch(d_y.data(), d_x.data(), shape.batch, layer, {d_partials.data()}, stream);
-    HIP_CHECK(hipStreamSynchronize(stream));
-    return d_y.to_host();
-  }
-  Comparison check(dense::Launch launch, const std::vector<double>& want,
-                   const std::vector<double>& error) {
-    const std::vector<float> got = run(launch);
-    // Not with REQUIRE: nvcc 13 never ends where a class has one, with g++ 13 and Catch2 3.4.
-    if (got.size() != want.size()) throw std::logic_error("y and its reference differ in size");
-    Comparison result = compare(
-        got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
-        [&](size_t i) { return error[i]; });
-    result.ok = result.ok && d_x.intact() && d_w.intact() && d_bias.intact() && d_y.intact() &&
-                d_partials.intact();
-    return result;
-  }
-
-  Shape shape;
-  Guarded<float> d_x, d_w, d_bias, d_y, d_partials;
-};
-
-template <class Activation>
-dense::Values reference(const Inputs& in) {
-  return dense::dense_cpu<Activation>(dense::exactly(in.x), in.w, in.bias, in.shape.batch);
-}
-
-template <class Activation>
-Comparison check(dense::Launch launch, const Inputs& in, size_t offset) {
-  const dense::Values want = reference<Activation>(in);
-  return Problem(in, offset).check(launch, want.value, want.error);
-}
-
-template <class Visit>
-void for_each_function(Visit&& visit) {
-  visit(Linear{}), visit(Relu{}), visit(GeluTanh{});
-}
-
-}  // namespace
-
-TEST_CASE("any shape and alignment stays within its bound") {
-  for (const Shape& shape : kShapes) {
-    const Inputs in(shape);
-    for_each_function([&](auto function) {
-      using Activation = decltype(function);
-      for (const auto& version : testing::chosen(dense::kVersions<Activation>))
-        for (const size_t offset : {size_t{0}, size_t{1}}) {
-          CAPTURE(Activation::kName, version.name, shape.batch, shape.in, shape.out, offset);
-          REQUIRE_OK(check<Activation>(version.launch, in, offset));
-        }
-    });
-  }
-}
-
-TEST_CASE("products of integers are exact: nothing is missed, doubled or in another's place") {
-  for (const Shape& shape : {Shape{33, 65, 17}, Shape{5, 300, 131}}) {
-    const Inputs in(shape, random_integers);
-    const dense::Values want = reference<Relu>(in);
-    for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
-      CAPTURE(version.name, shape.batch);
-      REQUIRE_OK(Problem(in, 3).check(version.launch, want.value,
-                                      std::vector<double>(want.value.size(), 0)));
-    }
-  }
-}
-
-TEST_CASE("the layer agrees with NumPy", "[numpy]") {
-  const auto floats = [](const std::string& name) {
-    const NpyArray array = read_npy(reference_path("dense_" + name + ".npy"));
-    return std::vector<float>(array.values.begin(), array.values.end());
-  };
-  const std::vector<size_t> x_shape = read_npy(reference_path("dense_x.npy")).shape;
-  Inputs in({x_shape.at(0), x_shape.at(1), 0});
-  in.x = floats("x"), in.w = floats("w"), in.bias = floats("bias");
-  in.shape.out = in.bias.size();
-  for_each_function([&](auto function) {
-    using Activation = decltype(function);
-    const std::string name = std::string("dense_") + Activation::kName + ".npy";
-    const std::vector<double> y = read_npy(reference_path(name)).values;
-    for (const auto& version : testing::chosen(dense::kVersions<Activation>)) {
-      CAPTURE(Activation::kName, version.name);
-      REQUIRE_OK(Problem(in).check(version.launch, y, reference<Activation>(in).error));
-    }
-  });
-}
-
-TEST_CASE("without inputs the layer is its bias") {
-  const Inputs in({3, 0, 5});
-  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
-    CAPTURE(version.name);
-    const std::vector<float> y = Problem(in).run(version.launch);
-    for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == Relu{}(in.bias[i % 5]));
-  }
-}
-
-TEST_CASE(
-    "NaN of an input, a weight or a bias reaches the outputs that it belongs to, and no other") {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const Shape shape{9, 33, 13};
-  Inputs in(shape);
-  in.x[2 * shape.in + 5] = kNan, in.w[7 * shape.in + 32] = kNan, in.bias[11] = kNan;
-  for_each_function([&](auto function) {
-    for (const auto& version : testing::chosen(dense::kVersions<decltype(function)>)) {
-      CAPTURE(version.name);
-      const std::vector<float> y = Problem(in).run(version.launch);
-      for (size_t i = 0; i < y.size(); ++i) {
-        const size_t row = i / shape.out, col = i % shape.out;
-        CAPTURE(row, col);
-        REQUIRE(std::isnan(y[i]) == (row == 2 || col == 7 || col == 11));
-      }
-    }
-  });
-}
-
-TEST_CASE("infinity reaches the output") {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Inputs in({3, 5, 2});
-  in.x[5 + 3] = kInfinity, in.w[3] = 0.5f, in.w[5 + 3] = -0.5f;  // sample 1: +infinity, -infinity
-  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
-    CAPTURE(version.name);
-    const std::vector<float> y = Problem(in).run(version.launch);
-    REQUIRE(y[2] == kInfinity);
-    REQUIRE(y[3] == 0);
-    for (const size_t i : {0, 1, 4, 5}) REQUIRE(std::isfinite(y[i]));
-  }
-}
-
-TEST_CASE("every version works on a stream") {
-  Problem problem(Inputs({33, 65, 17}));
-  hipStream_t stream = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
-    CAPTURE(version.name);
-    REQUIRE(problem.run(version.launch, stream) == problem.run(version.launch));
-  }
-  HIP_CHECK(hipStreamDestroy(stream));
-}
-
-TEST_CASE("forward is the last version") {
-  Problem problem(Inputs({33, 65, 17}));
-  const std::vector<float> want = problem.run(std::rbegin(dense::kVersions<Relu>)->launch);
-  const Layer layer{65, 17, problem.d_w.data(), problem.d_bias.data()};
-  hipStream_t stream = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  dense::forward<Relu>(problem.d_y.data(), problem.d_x.data(), 33, layer, stream);
-  HIP_CHECK(hipStreamSynchronize(stream));
-  REQUIRE(problem.d_y.to_host() == want);
-  HIP_CHECK(hipStreamDestroy(stream));
-}
-
-TEST_CASE("arrays that are missing are refused") {
-  const Inputs in({2, 3, 4});
-  Problem problem(in);
-  const float *x = problem.d_x.data(), *w = problem.d_w.data(), *bias = problem.d_bias.data();
-  float* y = problem.d_y.data();
-  for (const auto& version : testing::chosen(dense::kVersions<Relu>)) {
-    CAPTURE(version.name);
-    const auto launch = [&](float* to, const float* from, const Layer& layer) {
-      version.launch(to, from, 2, layer, {problem.d_partials.data()}, nullptr);
-    };
-    REQUIRE_THROWS_AS(launch(nullptr, x, {3, 4, w, bias}), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(y, nullptr, {3, 4, w, bias}), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(y, x, {3, 4, nullptr, bias}), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(y, x, {3, 4, w, nullptr}), std::invalid_argument);
-  }
-}
-
-// ---- What the checks above must catch ---------------------------------------------------------
-
-namespace {
-
-// Epilogues with a mistake, run by the kernel of step 2.3.
-enum class Mistake { bias_of_row, no_bias, bias_behind_activation, reads_old_y };
-
-struct WrongEpilogue {
+// Epilogues of step 2.3's kernel.
+struct Epilogue {
   const float* bias;
-  Mistake mistake;
+  Kind kind;
   __device__ float operator()(float sum, size_t row, size_t col, const float* before) const {
-    switch (mistake) {
-      case Mistake::bias_of_row:
+    switch (kind) {
+      case Kind::right:
+        return Relu{}(sum + bias[col]);
+      case Kind::bias_of_row:
         return Relu{}(sum + bias[row]);
-      case Mistake::no_bias:
+      case Kind::no_bias:
         return Relu{}(sum);
-      case Mistake::bias_behind_activation:
+      case Kind::bias_behind_activation:
         return Relu{}(sum) + bias[col];
-      case Mistake::reads_old_y:
+      case Kind::reads_old_y:
         return Relu{}(sum + bias[col] + 0 * *before);
     }
     return 0;
   }
 };
 
-template <Mistake kMistake>
-void launch_wrong_epilogue(float* y, const float* x, size_t batch, const Layer& layer,
-                           const gemv::Workspace&, hipStream_t stream) {
-  gemm::best<gemm::Layouts<gemm::Layout::NT>>(dense::product(y, x, batch, layer),
-                                              WrongEpilogue{layer.bias, kMistake}, stream);
+static void launch(const gemm::Product& product, const Layer& layer, Kind kind,
+                   hipStream_t stream) {
+  using Both = gemm::Layouts<gemm::Layout::NT, gemm::Layout::NN>;
+  gemm::best<Both>(product, Epilogue{layer.bias, kind}, stream);
 }
 
-// W in place of W^T: the same sizes, as w is square.
+void launch_right(float* y, const float* x, size_t batch, const Layer& layer,
+                  const gemv::Workspace&, hipStream_t stream) {
+  launch(dense::product(y, x, batch, layer), layer, Kind::right, stream);
+}
+
+void launch_bias_of_row(float* y, const float* x, size_t batch, const Layer& layer,
+                        const gemv::Workspace&, hipStream_t stream) {
+  launch(dense::product(y, x, batch, layer), layer, Kind::bias_of_row, stream);
+}
+
+void launch_no_bias(float* y, const float* x, size_t batch, const Layer& layer,
+                    const gemv::Workspace&, hipStream_t stream) {
+  launch(dense::product(y, x, batch, layer), layer, Kind::no_bias, stream);
+}
+
+void launch_bias_behind_activation(float* y, const float* x, size_t batch, const Layer& layer,
+                                   const gemv::Workspace&, hipStream_t stream) {
+  launch(dense::product(y, x, batch, layer), layer, Kind::bias_behind_activation, stream);
+}
+
+void launch_reads_old_y(float* y, const float* x, size_t batch, const Layer& layer,
+                        const gemv::Workspace&, hipStream_t stream) {
+  launch(dense::product(y, x, batch, layer), layer, Kind::reads_old_y, stream);
+}
+
+// W in place of W^T: the same sizes where w is square.
 void launch_swapped_weights(float* y, const float* x, size_t batch, const Layer& layer,
                             const gemv::Workspace&, hipStream_t stream) {
   gemm::Product p = dense::product(y, x, batch, layer);
   p.layout = gemm::Layout::NN;
-  gemm::best<gemm::Layouts<gemm::Layout::NN>>(p, dense::BiasActivation<Relu>{layer.bias}, stream);
+  launch(p, layer, Kind::right, stream);
 }
 
 void launch_without_last_input(float* y, const float* x, size_t batch, const Layer& layer,
                                const gemv::Workspace&, hipStream_t stream) {
   gemm::Product p = dense::product(y, x, batch, layer);
   --p.K;
-  gemm::best<gemm::Layouts<gemm::Layout::NT>>(p, dense::BiasActivation<Relu>{layer.bias}, stream);
+  launch(p, layer, Kind::right, stream);
 }
 
-}  // namespace
-
-TEST_CASE("planted mistakes are caught", "[harness]") {
-  const Inputs in({33, 33, 33});
-  for (const dense::Launch launch :
-       {launch_wrong_epilogue<Mistake::bias_of_row>, launch_wrong_epilogue<Mistake::no_bias>,
-        launch_wrong_epilogue<Mistake::bias_behind_activation>,
-        launch_wrong_epilogue<Mistake::reads_old_y>, launch_swapped_weights,
-        launch_without_last_input})
-    REQUIRE(!check<Relu>(launch, in, 0).ok);
-}
+}  // namespace dense_test

@@ -13,6 +13,7 @@
 #include "common/rounding.h"
 #include "stage2_matrix/03_gemm/reference.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/reference.h"
 
 namespace conv2d {
 

@@ -44,6 +44,7 @@
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/reference.h"
 
 namespace attention {
 

@@ -48,6 +48,7 @@
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/reference.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/02_activation_backward/activation_backward.h"
 #include "stage5_training/05_sequential/reference.h"

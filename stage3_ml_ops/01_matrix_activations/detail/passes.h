@@ -12,7 +12,6 @@
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/operations.h"
 #include "stage1_vector/04_activations/detail/vectors.h"
-#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 
 namespace matrix_activations {
 
@@ -61,11 +60,5 @@ struct Backward {
         loaded.grad_y, vector_add::apply(vector_add::Add{}, loaded.x, biases));
   }
 };
-
-// The bias alone, by the first kernel of `separate`: step 4.1 launches it.
-inline void launch_flat(float* y, const Forward<Identity>& sums, size_t rows, size_t cols,
-                        hipStream_t stream) {
-  launch_bias(y, sums.x, sums.bias, rows, cols, stream);
-}
 
 }  // namespace matrix_activations

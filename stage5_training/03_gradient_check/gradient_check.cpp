@@ -1,9 +1,11 @@
 // Checks the gradients of every layer and loss against finite differences.
+#include "stage5_training/03_gradient_check/gradient_check.h"
+
 #include <cstdio>
 #include <string>
-#include <vector>
 
-#include "stage5_training/03_gradient_check/gradient_check.h"
+#include "common/program.h"
+#include "common/timer.h"
 
 using gradient_check::Case;
 using gradient_check::Finding;
