@@ -33,7 +33,8 @@ struct Epochs {
   // Gets the epochs behind the training, the mean of the losses that the round has left on the
   // curve (NaN for none), and what stop_diverged() wants to know. Returns the line that says how
   // far the training is, or nothing.
-  std::function<std::string(size_t epochs, double loss, const training::Kept& kept)> after_round = {};
+  std::function<std::string(size_t epochs, double loss, const training::Kept& kept)> after_round =
+      {};
 };
 
 // Trains from where the training is to the end of the last epoch. Returns the milliseconds of the

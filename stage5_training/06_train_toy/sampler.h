@@ -31,9 +31,9 @@ struct Sampler {
   }
 };
 
-// Throws std::invalid_argument, which calls the samples by this name, where they do not fill a
-// batch.
-void require_batch(const Sampler& sampler, const char* samples);
+// The sampler. Throws std::invalid_argument, which calls the samples by this name, where they do
+// not fill a batch.
+Sampler require_batch(const Sampler& sampler, const char* samples);
 
 // Which sample of the data set is sample i of a batch, for kernels that fetch it: the next of a
 // training, or the next of a test.

@@ -10,11 +10,12 @@
 
 namespace train_toy {
 
-void require_batch(const Sampler& sampler, const char* samples) {
+Sampler require_batch(const Sampler& sampler, const char* samples) {
   if (sampler.batch == 0 || sampler.batch > sampler.samples)
     throw std::invalid_argument("a batch of " + std::to_string(sampler.batch) +
                                 " is not from 1 to the " + std::to_string(sampler.samples) + " " +
                                 samples);
+  return sampler;
 }
 
 Trainer::Trainer(sequential::Sequential trained, const Settings& wanted, size_t batch_size,
@@ -73,7 +74,7 @@ void Trainer::run_in_pieces(size_t count, const std::function<void(size_t)>& run
 }
 
 std::vector<float> Trainer::losses() const {
-  HIP_CHECK(hipStreamSynchronize(stream));
+  HIP_CHECK(hipDeviceSynchronize());  // a cooperative launch is on the default stream
   return curve.to_host();
 }
 

@@ -42,11 +42,6 @@ Training::Training(const std::vector<size_t>& widths, const Points& points, cons
   model.reserve(count);
 }
 
-void Training::queue_loss(const float* y) {
-  losses::cross_entropy(loss.data(), grad_y.data(), y, {labels.data(), points(), model.outputs()},
-                        loss_buffers_.workspace(), stream);
-}
-
 void Training::reset(unsigned count, unsigned every_steps) {
   restart();
   set_curve({count / every_steps, every_steps});
@@ -84,8 +79,13 @@ void Training::require_room(unsigned count) const {
 }
 
 Trajectory trajectory_cpu(const Training& t, const Points& points, size_t steps) {
-  return trajectory_cpu(t.widths(), points, t.parameters(), t.settings.kind, t.settings.hyper,
-                        steps);
+  const Examples all{[&](std::uint64_t) { return dense::exactly(points.x); },
+                     [&](std::uint64_t, const sequential::Values& y, bool stores_floats) {
+                       return sequential::cross_entropy_cpu(y, points.labels, t.widths().back(),
+                                                            stores_floats);
+                     }};
+  return trajectory_cpu(t.model, t.parameters(), t.settings, points.labels.size(), all, steps,
+                        Twins(10, 4 * kFloatRoundoff));
 }
 
 }  // namespace train_toy

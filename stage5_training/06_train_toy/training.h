@@ -19,7 +19,7 @@ class Training : public Trainer {
   Training(const std::vector<size_t>& widths, const Points& points, const Settings& wanted);
 
   const float* queue_batch() override { return x.data(); }
-  void queue_loss(const float* y) override;
+  void queue_loss(const float* logits) override;
 
   // Back to the beginning, with room for the losses of `count` steps, every so many of them.
   void reset(unsigned count, unsigned every_steps);
@@ -40,7 +40,9 @@ class Training : public Trainer {
   losses::Buffers loss_buffers_;
 };
 
-// The trajectory that a training's first steps must take from its present parameters.
+// The trajectory that a training's first steps must take from its present parameters. Ten times
+// what the twins drift away is allowed, and 4 u: a loss near 0 is the logarithm of 1 + e, a sum
+// that has lost what is below u.
 Trajectory trajectory_cpu(const Training& t, const Points& points, size_t steps);
 
 }  // namespace train_toy
