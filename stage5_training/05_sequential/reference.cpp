@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -279,6 +280,20 @@ std::vector<Values> DoubleModel::parameters_of(size_t layer) const {
   return parameters;
 }
 
+namespace {
+
+// The value as a float that is so many floats nearer to 0.
+double stored(double value, int toward_zero, bool is_tanh) {
+  float result = static_cast<float>(value);
+  const float away = std::copysign(std::numeric_limits<float>::infinity(), result);
+  for (int i = 0; i < std::abs(toward_zero) && result != 0; ++i)
+    result = std::nextafter(result, toward_zero > 0 ? 0.0f : away);
+  if (is_tanh) result = std::clamp(result, -1.0f, 1.0f);
+  return static_cast<double>(result);
+}
+
+}  // namespace
+
 const Values& DoubleModel::forward(Values x, size_t batch) {
   if (x.value.size() != batch * model_.inputs() || x.error.size() != x.value.size())
     throw std::invalid_argument("DoubleModel: x is not (" + std::to_string(batch) + ", " +
@@ -295,7 +310,9 @@ const Values& DoubleModel::forward(Values x, size_t batch) {
           input.value[j] = -input.value[j];
     Values y = layer.forward_double(input, parameters_of(i), batch);
     if (deviation_.stores_floats)
-      for (double& value : y.value) value = static_cast<double>(static_cast<float>(value));
+      for (double& value : y.value)
+        value = stored(value, layer.parameters().empty() ? deviation_.toward_zero : 0,
+                       dynamic_cast<const Tanh*>(&layer) != nullptr);
     inputs_.push_back(std::move(y));
   }
   return inputs_.back();

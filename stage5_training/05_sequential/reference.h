@@ -87,10 +87,13 @@ Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t c
 
 // How a twin's run differs from the reference's, where a float version's might.
 struct Deviation {
-  bool stores_floats =
-      false;              // each layer's output is rounded to float, and tanh's slope taken of it
-  double other_side = 0;  // a sum that is nearer to ReLU's corner than this share of its error
-                          // passes the other way
+  // Each layer's output is rounded to float, and tanh's slope is taken of what is stored.
+  bool stores_floats = false;
+  // What an activation stores is so many floats nearer to 0; below 0: farther from it, but tanh's
+  // not beyond 1.
+  int toward_zero = 0;
+  // A sum that is nearer to ReLU's corner than this share of its error passes the other way.
+  double other_side = 0;
 };
 
 // A model's layers, with parameters and optimizer states of their own on the host. The Sequential
