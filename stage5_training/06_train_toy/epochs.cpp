@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "common/compare.h"
@@ -65,10 +66,12 @@ double run_epochs(Trainer& t, const Epochs& epochs, const QueueSteps& queue,
   while (t.steps < last) {
     const std::uint64_t begin = t.steps, end = std::min(last, (begin / round + 1) * round);
     while (t.steps < end) {
+      const std::uint64_t next = std::min(end, t.steps + epochs.steps_at_a_time);
       const HostTimer timer;
-      queue(std::min<size_t>(epochs.steps_at_a_time, end - t.steps));
+      queue(next - t.steps);
       HIP_CHECK(hipDeviceSynchronize());
       ms += timer.ms();
+      if (t.steps != next) throw std::logic_error("this version does not count its steps");
       const size_t epoch = (t.steps - 1) / per_epoch;  // the first is 0
       if (interrupt.asked() && t.steps < last) {
         if (epochs.checkpoint.empty())

@@ -30,8 +30,8 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   train_mnist::Trajectory want;
   if (!options.training.resume)
     want = train_mnist::trajectory_cpu(
-        settings, data.digits.train, mnist::parameters_of(training),
-        std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch()));
+        training.model, training.parameters(), data.digits.train, settings,
+        std::min(train_mnist::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
                               "-" + std::to_string(kClasses);

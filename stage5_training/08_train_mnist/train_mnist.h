@@ -28,9 +28,9 @@
 
 namespace train_mnist {
 
-using mnist::Course;
 using mnist::kClasses;
 using mnist::kPixels;
+using mnist::Sampler;
 using mnist::Samples;
 using mnist::Settings;
 using optimizers::Schedule;
@@ -63,8 +63,7 @@ void run_graph(Training& t, size_t steps);
 void run_fused(Training& t, size_t steps);
 void run_persistent(Training& t, size_t steps);
 
-// Queues one step of operations, or of fused from where t.position says.
-void queue_operations(Training& t);
+// Queues one step of fused, from where t.position says.
 void queue_fused(Training& t);
 
 // Empty, or why a version can't run this training on this device.
