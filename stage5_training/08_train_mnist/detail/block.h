@@ -43,6 +43,7 @@ inline constexpr unsigned kHeld = 19;               // hidden units of a part, a
 inline constexpr unsigned kChunk = kHeld * kParts;  // hidden units at a time
 static_assert(kVectors * 16 * kParts == kPixels && kSmallThreads > 0);
 
+// The parameters in global memory, with what the optimizer keeps of them.
 struct Network {
   ParameterArena w1, b1, w2, b2;  // (hidden, 784), (hidden), (10, hidden), (10)
   unsigned hidden;
