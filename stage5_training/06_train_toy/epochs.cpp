@@ -20,6 +20,12 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
+bool as_promised(const Options& options, const TrainingDefaults& defaults) {
+  const TrainingOptions& training = options.training;
+  return !options.quick && !options.sizes_given && training.optimizer == defaults.optimizer &&
+         training.learning_rate == defaults.learning_rate && training.batch == defaults.batch;
+}
+
 Comparison check_first_steps(Trainer& t, const QueueSteps& queue, const Trajectory& want) {
   t.restart();
   const std::vector<float> before = t.parameters();

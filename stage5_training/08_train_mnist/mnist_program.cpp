@@ -171,6 +171,19 @@ std::string checked_text(const Trajectory& want) {
              : "checked: the first gradient and the losses of the first " + steps + " steps";
 }
 
+std::string missed(const Promised& promised, const Options& options, const Data& data,
+                   double accuracy) {
+  if (data.name != "MNIST" || !options.training.data.empty() ||
+      !train_toy::as_promised(options, promised.defaults))
+    return "";
+  double least = 0;
+  for (const Promise& promise : promised.after)
+    if (data.digits.train.count() * options.training.epochs >= promise.images)
+      least = promise.accuracy;
+  if (accuracy >= least) return "";
+  return text("test %.2f%%, ", 100 * accuracy) + text("promised %.2f%%", 100 * least);
+}
+
 Trained train_and_test(Training& training, const train_toy::QueueSteps& queue, const Samples& tests,
                        const Digits& test_digits, const Options& options,
                        const training::Interrupt& interrupt) {

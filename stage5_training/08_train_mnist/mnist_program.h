@@ -25,6 +25,17 @@ struct Data {
   std::string name;
 };
 
+// What a network reads of MNIST's test images after it has been trained on so many images, by the
+// step's own optimizer, learning rate and batch: at least this share, from 0 to 1.
+struct Promise {
+  size_t images;  // of all epochs together
+  double accuracy;
+};
+struct Promised {
+  const TrainingDefaults& defaults;
+  std::vector<Promise> after;  // from the fewest images to the most
+};
+
 // Keeps the first `count` digits, if there are more.
 void truncate(Digits& digits, size_t count);
 
@@ -66,12 +77,16 @@ Trained train_and_test(Training& training, const train_toy::QueueSteps& queue, c
                        const Digits& test_digits, const Options& options,
                        const training::Interrupt& interrupt);
 
+// "test 96.10%, promised 97.50%", or nothing where the promise is kept or there is none.
+std::string missed(const Promised& promised, const Options& options, const Data& data,
+                   double accuracy);
+
 // A row for each version that is wanted: its first steps against the losses `want`, then the whole
 // training, `work(steps)` being what so many steps have to do. Then what the last one has learnt.
 template <class T, size_t kCount, class WorkOf>
 void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
                   const Version<Launch<T>>& best, const Trajectory& want, const Data& data,
-                  const Options& options, Report& report, WorkOf work) {
+                  const Promised& promised, const Options& options, Report& report, WorkOf work) {
   const DeviceDigits tests(data.digits.test);
   const size_t per_epoch = training.steps_per_epoch();
   const training::Interrupt interrupt;
@@ -106,6 +121,7 @@ void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
         row.work = work(static_cast<double>(training.steps - before));
         row.note = text("test %.2f%%", trained.epochs.back()[2]) +
                    text(", loss %.4f", trained.epochs.back()[1]);
+        row.missed = missed(promised, options, data, trained.epochs.back()[2] / 100);
         last = std::move(trained);
       }
     }

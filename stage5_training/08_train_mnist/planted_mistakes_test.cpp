@@ -154,7 +154,7 @@ TEST_CASE("a version whose first steps are wrong is not trained, and writes no c
   const auto run = [&](float factor) {
     g_factor = factor, g_tensor = -1;
     Report report({"5.8", "train_mnist", "", {}, {}}, options, describe_device());
-    mnist::run_versions(training, wrong, wrong[0], want, data, options, report,
+    mnist::run_versions(training, wrong, wrong[0], want, data, {kDefaults, {}}, options, report,
                         [](double) { return Work{}; });
     return report.finish();
   };

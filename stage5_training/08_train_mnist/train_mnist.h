@@ -24,6 +24,7 @@
 #include <string>
 
 #include "common/version.h"
+#include "stage5_training/08_train_mnist/mnist_program.h"
 #include "stage5_training/08_train_mnist/mnist_training.h"
 
 namespace train_mnist {
@@ -54,6 +55,10 @@ struct Training : mnist::Training {
   gpu::DeviceBuffer<unsigned> rows;           // of fused: the images of a batch
   gpu::DeviceBuffer<std::uint64_t> position;  // of fused: the number of the step that begins
 };
+
+// What a training of kDefaults reaches (mnist_program.h).
+inline const TrainingDefaults kDefaults{10, 1, 2, 64, 1e-3, "adam", true};
+inline constexpr mnist::Promise kPromises[] = {{20000, 0.9}, {60000, 0.93}, {600000, 0.975}};
 
 // ---- The versions -----------------------------------------------------------------------------
 

@@ -261,7 +261,7 @@ TEST_CASE("what a model says to images, in whole batches and parts of them") {
 
 // ---- The real data ----------------------------------------------------------------------------
 
-TEST_CASE("one epoch of MNIST reads 93 of 100 digits", "[.mnist]") {
+TEST_CASE("MNIST is read as well as was promised, from three seeds", "[.mnist]") {
   const char* variable = std::getenv("COURSE_DATA");
   const std::string folder = variable != nullptr && *variable != '\0' ? variable : "data";
   if (!mnist::missing_files(folder).empty()) {
@@ -273,13 +273,20 @@ TEST_CASE("one epoch of MNIST reads 93 of 100 digits", "[.mnist]") {
   REQUIRE(data.train.count() == 60000);
   REQUIRE(data.test.count() == 10000);
   const DeviceDigits images(data.train), tests(data.test);
-  Training training(Settings{}, images.samples());
-  const bool all = std::string(gpu::kBackend) != "cpu";  // there the first is by far the fastest
-  for (const auto& version : testing::chosen(kVersions)) {
-    CAPTURE(version.name);
-    if (!version.launch.obstacle(training).empty() || (!all && &version != kVersions)) continue;
-    training.restart();
-    train(training, version.launch, training.steps_per_epoch());
-    REQUIRE(accuracy(guess(training.model, tests.samples(), data.test.labels)) >= 0.93);
+  // A processor does the first version only, by far the fastest there, and one epoch.
+  const bool is_cpu = std::string(gpu::kBackend) == "cpu";
+  const mnist::Promise promise = kPromises[is_cpu ? 1 : 2];
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Settings settings;
+    settings.seed = seed;
+    Training training(settings, images.samples());
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, seed);
+      if (!version.launch.obstacle(training).empty() || (is_cpu && &version != kVersions)) continue;
+      training.restart();
+      train(training, version.launch, promise.images / settings.batch);
+      REQUIRE(accuracy(guess(training.model, tests.samples(), data.test.labels)) >=
+              promise.accuracy);
+    }
   }
 }

@@ -71,6 +71,10 @@ struct Settings : mnist::Settings {
   explicit Settings(const mnist::Settings& asked_for) : mnist::Settings(asked_for) {}
 };
 
+// What a training of kDefaults reaches (mnist_program.h).
+inline const TrainingDefaults kDefaults{10, 1, 1, 64, 1e-3, "adam", true, true};
+inline constexpr mnist::Promise kPromises[] = {{10000, 0.9}, {600000, 0.983}};
+
 // The layers, of which the first `count` are wanted.
 inline constexpr size_t kLayers = 10;
 inline std::vector<std::unique_ptr<sequential::Layer>> make_layers(size_t hidden, size_t count) {

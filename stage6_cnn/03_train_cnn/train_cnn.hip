@@ -167,10 +167,12 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   const std::string network = "8C3-P2-16C3-P2-" + std::to_string(settings.hidden) + "-10";
   report.table(mnist::problem_text(network, options, data), reference_ms,
                mnist::checked_text(want));
-  mnist::run_versions(training, train_cnn::kVersions, train_cnn::best(training), want, data,
-                      options, report, [&](double steps) {
-                        return Work{0, train_cnn::operations_of(settings, steps), Work::Limit::fma};
-                      });
+  mnist::run_versions(
+      training, train_cnn::kVersions, train_cnn::best(training), want, data,
+      {train_cnn::kDefaults, {std::begin(train_cnn::kPromises), std::end(train_cnn::kPromises)}},
+      options, report, [&](double steps) {
+        return Work{0, train_cnn::operations_of(settings, steps), Work::Limit::fma};
+      });
   report_memory(training, images, report);
   if (!options.training.show.empty())
     show(training.model, settings.hidden, data, options.training.show, report);
@@ -184,7 +186,7 @@ int main(int argc, char** argv) {
                       "a convolutional network learns to read digits",
                       {{"hidden", 64, 64, 24}, {"images", 60000, 10000, 200}},
                       version_infos(train_cnn::kVersions)};
-  program.training = TrainingDefaults{10, 1, 1, 64, 1e-3, "adam", true, true};
+  program.training = train_cnn::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const mnist::Data data = mnist::find_data(options, report);
