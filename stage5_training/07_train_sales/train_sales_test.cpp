@@ -72,7 +72,7 @@ std::vector<float4> random_rows(size_t count) {
 std::vector<float> next_losses(Training& t, Launch launch, size_t steps) {
   std::vector<float> losses;
   while (losses.size() < steps) {
-    const size_t per_epoch = t.batches.steps(), place = t.steps % per_epoch;
+    const size_t per_epoch = t.steps_per_epoch(), place = t.steps % per_epoch;
     const size_t some = std::min(steps - losses.size(), per_epoch - place);
     launch(t, some);
     HIP_CHECK(hipDeviceSynchronize());
@@ -485,7 +485,7 @@ TEST_CASE("every version takes the reference's steps, at awkward batches, by eve
         if (!missing(version.needs).empty()) continue;
         Training t(d_rows.data(), kRows, settings);
         const Trajectory want =
-            trajectory_cpu(parameters_of(t.model), rows, t.batches, settings, steps);
+            trajectory_cpu(t.model, t.parameters(), rows, t.sampler, settings, steps);
         CAPTURE(version.name, batch, optimizers::name(kind));
         REQUIRE_OK(compare_losses(next_losses(t, version.launch, steps), want));
         REQUIRE(t.schedule.to_host()[0].step == steps);
@@ -503,13 +503,13 @@ TEST_CASE("what the checks above must catch", "[harness]") {
   Settings settings;
   settings.batch = 100;
   Training t(d_rows.data(), kRows, settings);
-  const std::vector<float> start = parameters_of(t.model);
+  const std::vector<float> start = t.parameters();
   const std::vector<float> got = next_losses(t, run_operations, 8);
-  const auto accepted = [&](const std::vector<float>& parameters, const Batches& batches,
+  const auto accepted = [&](const std::vector<float>& parameters, const Sampler& sampler,
                             const Settings& wanted) {
-    return compare_losses(got, trajectory_cpu(parameters, rows, batches, wanted, 8)).ok;
+    return compare_losses(got, trajectory_cpu(t.model, parameters, rows, sampler, wanted, 8)).ok;
   };
-  REQUIRE(accepted(start, t.batches, settings));
+  REQUIRE(accepted(start, t.sampler, settings));
   const auto with = [&](auto change) {
     Settings changed = settings;
     change(changed);
@@ -517,9 +517,9 @@ TEST_CASE("what the checks above must catch", "[harness]") {
   };
   // A rate one percent off, the optimizer next to it, a step number that stays where it is.
   REQUIRE_FALSE(
-      accepted(start, t.batches, with([](Settings& s) { s.hyper.learning_rate *= 1.01f; })));
-  REQUIRE_FALSE(accepted(start, t.batches, with([](Settings& s) { s.kind = Kind::AdamW; })));
-  REQUIRE_FALSE(accepted(start, t.batches, with([](Settings& s) { s.kind = Kind::Sgd; })));
+      accepted(start, t.sampler, with([](Settings& s) { s.hyper.learning_rate *= 1.01f; })));
+  REQUIRE_FALSE(accepted(start, t.sampler, with([](Settings& s) { s.kind = Kind::AdamW; })));
+  REQUIRE_FALSE(accepted(start, t.sampler, with([](Settings& s) { s.kind = Kind::Sgd; })));
   // The same batch again, a sample too few, a row too few.
   REQUIRE_FALSE(accepted(start, {kRows, 100, settings.seed + 1}, settings));
   REQUIRE_FALSE(accepted(start, {kRows, 99, settings.seed}, settings));
@@ -527,7 +527,7 @@ TEST_CASE("what the checks above must catch", "[harness]") {
   // One weight of 833 off by a thousandth.
   std::vector<float> changed = start;
   changed[17] += 1e-3f;
-  REQUIRE_FALSE(accepted(changed, t.batches, settings));
+  REQUIRE_FALSE(accepted(changed, t.sampler, settings));
 }
 
 TEST_CASE("every parameter has one slot, and the slots behind the last parameter have none") {
@@ -554,16 +554,16 @@ TEST_CASE("every parameter has one slot, and the slots behind the last parameter
 }
 
 TEST_CASE("an epoch takes every row once, and each epoch in another order") {
-  const Batches batches{1000, 30, 5};
+  const Sampler sampler{1000, 30, 5};
   std::set<size_t> rows;
-  for (size_t step = 0; step < batches.steps(); ++step)
-    for (size_t sample = 0; sample < batches.batch; ++sample)
-      rows.insert(batches.row(step, sample));
+  for (size_t step = 0; step < sampler.steps_per_epoch(); ++step)
+    for (size_t sample = 0; sample < sampler.batch; ++sample)
+      rows.insert(sampler.row(step, sample));
   REQUIRE(rows.size() == 990);  // ten do not fill a batch
   REQUIRE(*rows.rbegin() < 1000);
   size_t same = 0;
   for (size_t sample = 0; sample < 30; ++sample)
-    same += batches.row(0, sample) == batches.row(batches.steps(), sample);
+    same += sampler.row(0, sample) == sampler.row(sampler.steps_per_epoch(), sample);
   REQUIRE(same < 5);
 }
 
@@ -575,7 +575,7 @@ TEST_CASE("the model learns what discounts do") {
   REQUIRE(of_median < of_mean);  // as for every distribution
   const auto train = [&](Launch launch) {
     Training t(data.train_rows(), data.train(), settings);
-    for (int epoch = 0; epoch < 6; ++epoch) launch(t, t.batches.steps());
+    for (int epoch = 0; epoch < 6; ++epoch) launch(t, t.steps_per_epoch());
     return error_of(predict(t.model, data.test_rows(), data.test()), data);
   };
   for (const Launch launch : {run_operations, run_persistent}) {
@@ -605,17 +605,17 @@ TEST_CASE("a resumed training has the bits of one that was not stopped") {
     if (!missing(version.needs).empty()) continue;
     CAPTURE(version.name);
     Training whole(data.train_rows(), data.train(), settings);
-    version.launch(whole, 4 * whole.batches.steps());
+    version.launch(whole, 4 * whole.sampler.steps_per_epoch());
     Training first(data.train_rows(), data.train(), settings);
-    version.launch(first, 2 * first.batches.steps());
-    first.save(file.path, data.encoding(), "these sales");
+    version.launch(first, 2 * first.steps_per_epoch());
+    first.save(file.path, texts_of(data.encoding()));
     Training second(data.train_rows(), data.train(), settings);
     version.launch(second, 1);  // whatever it has done before
-    second.resume(file.path, "these sales");
+    second.resume(file.path);
     REQUIRE(second.steps == first.steps);
-    version.launch(second, 2 * second.batches.steps());
+    version.launch(second, 2 * second.sampler.steps_per_epoch());
     HIP_CHECK(hipDeviceSynchronize());
-    REQUIRE(parameters_of(second.model) == parameters_of(whole.model));
+    REQUIRE(second.parameters() == whole.parameters());
     REQUIRE(second.schedule.to_host()[0].step == whole.schedule.to_host()[0].step);
     REQUIRE(second.curve.to_host() == whole.curve.to_host());
   }
@@ -626,10 +626,10 @@ TEST_CASE("a checkpoint holds what new sales need, and another training's is ref
   const DataSet data(make_sales(400), 4);
   Settings settings;
   settings.batch = 100;
-  Training t(data.train_rows(), data.train(), settings);
+  Training t(data.train_rows(), data.train(), settings, "these sales");
   run_fused(t, 5);
   const TemporaryFile file("train_sales_test.checkpoint.");
-  t.save(file.path, data.encoding(), "these sales");
+  t.save(file.path, texts_of(data.encoding()));
 
   const Checkpoint checkpoint = read_checkpoint(file.path);
   REQUIRE(checkpoint.state.steps == 5);
@@ -647,12 +647,12 @@ TEST_CASE("a checkpoint holds what new sales need, and another training's is ref
           predict(t.model, data.test_rows(), data.test()));
 
   const auto refused = [&](Settings wanted, const std::string& source) -> std::string {
-    Training other(data.train_rows(), data.train(), wanted);
-    const std::vector<float> before = parameters_of(other.model);
+    Training other(data.train_rows(), data.train(), wanted, source);
+    const std::vector<float> before = other.parameters();
     try {
-      other.resume(file.path, source);
+      other.resume(file.path);
     } catch (const std::runtime_error& error) {
-      REQUIRE(parameters_of(other.model) == before);
+      REQUIRE(other.parameters() == before);
       REQUIRE(other.steps == 0);
       return error.what();
     }

@@ -21,6 +21,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"
+#include "common/safetensors.h"
 #include "common/testing.h"
 #include "common/tests/moved.h"
 #include "common/tests/programs.h"

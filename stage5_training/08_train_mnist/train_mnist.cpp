@@ -5,6 +5,8 @@
 
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage5_training/08_train_mnist/mnist_program.h"
+#include "stage5_training/08_train_mnist/reference.h"
 #include "stage5_training/08_train_mnist/train_mnist.h"
 
 using train_mnist::kClasses;
@@ -21,14 +23,14 @@ Work work_of(const train_mnist::Settings& settings, double steps) {
 }
 
 void run(const Options& options, const mnist::Data& data, Report& report) {
-  const train_mnist::DeviceDigits images(data.digits.train);
+  const mnist::DeviceDigits images(data.digits.train);
   const train_mnist::Settings settings = mnist::settings_of(options);
   Training training(settings, images.samples());
   HostTimer timer;
   train_mnist::Trajectory want;
   if (!options.training.resume)
     want = train_mnist::trajectory_cpu(
-        settings, data.digits.train, train_mnist::parameters_of(training),
+        settings, data.digits.train, mnist::parameters_of(training),
         std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
