@@ -49,7 +49,7 @@ ExactSquares exact_squares(std::size_t n, std::uint64_t seed) {
     exact.t.push_back(random_numbers::integer(seed, 1, sample.position(s)));
     const float difference = exact.p[s] - exact.t[s];
     sum += static_cast<double>(difference * difference);
-    exact.grad.push_back(static_cast<double>(gradient_scale(n) * difference));
+    exact.grad.push_back(static_cast<double>(squared_error_scale(n) * difference));
   }
   exact.loss = static_cast<double>(static_cast<float>(sum) / static_cast<float>(n));
   return exact;

@@ -46,6 +46,6 @@ inline unsigned mean_blocks(size_t n) {
 }
 
 // What the squared error's gradient is p - t times of.
-inline float gradient_scale(size_t n) { return 2.0f / static_cast<float>(n); }
+inline float squared_error_scale(size_t n) { return 2.0f / static_cast<float>(n); }
 
 }  // namespace losses

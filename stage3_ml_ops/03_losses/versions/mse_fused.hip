@@ -30,7 +30,7 @@ void launch_squared_error_fused(float* loss, float* grad, const float* p, const 
                                 const Workspace& workspace, hipStream_t stream) {
   const unsigned blocks = scalar_blocks(n);
   LAUNCH_ON(stream, squared_error_fused, blocks, kBlock, 0, workspace.partials, grad, p, t, n,
-            gradient_scale(n));
+            squared_error_scale(n));
   launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + kMaxBlocks, stream);
 }
 

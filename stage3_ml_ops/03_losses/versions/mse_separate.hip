@@ -46,7 +46,7 @@ void launch_squared_error_separate(float* loss, float* grad, const float* p, con
   launch_squared_error_loss(loss, p, t, n, workspace, stream);
   if (n > 0)
     LAUNCH_ON(stream, squared_error_gradient, vector_add::full_grid(n), kBlock, 0, grad, p, t, n,
-              gradient_scale(n));
+              squared_error_scale(n));
 }
 
 }  // namespace losses

@@ -58,7 +58,7 @@ void launch_squared_error_vectorized(float* loss, float* grad, const float* p, c
   const Split split = split_vectors(n, {grad, p, t});
   const unsigned blocks = tile_blocks(split);
   LAUNCH_ON(stream, squared_error_vectorized, blocks, kBlock, 0, workspace.partials, grad, p, t,
-            split, gradient_scale(n));
+            split, squared_error_scale(n));
   launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + kMaxBlocks, stream);
 }
 
