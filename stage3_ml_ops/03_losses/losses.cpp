@@ -29,8 +29,8 @@ Comparison compare_value(float got, double want, double bound) {
       1, [&](size_t) { return got; }, [&](size_t) { return want; }, [&](size_t) { return bound; });
 }
 
-// What shows the mean that the last checked launch has left: a version's own, since all versions
-// are timed in turn.
+// Of a row: the mean that its version left when it was checked. All versions leave theirs in the
+// same place, and are timed in turn.
 struct MeanNote {
   std::shared_ptr<float> mean = std::make_shared<float>();
   void operator()(Row& row) const {

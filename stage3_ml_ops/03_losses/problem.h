@@ -42,7 +42,7 @@ ExactSquares exact_squares(std::size_t n, std::uint64_t seed);
 
 // ---- Cross-entropy ----------------------------------------------------------------------------
 
-// Logit i, row by row, is `logit` times number i of sequence 0.
+// Logit i, row by row, is scale_of(values) times number i of sequence 0:
 //   uniform   8 random_numbers::uniform
 //   integers  200 random_numbers::integer: the exponential of each distance is 1 or 0, so that the
 //             probabilities of a row's K largest logits are 1 / K, rounded once, and all others 0.
