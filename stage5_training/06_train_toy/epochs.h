@@ -17,6 +17,10 @@ namespace train_toy {
 // Optimizer, learning rate and seed as the command line has them.
 Settings settings_of(const Options& options);
 
+// Whether the command line asks for a training as the step has it: of its data, with its optimizer,
+// learning rate and batch. What a step promises, it promises of such trainings.
+bool as_promised(const Options& options, const TrainingDefaults& defaults);
+
 // Queues so many steps by some version.
 using QueueSteps = std::function<void(size_t count)>;
 

@@ -7,8 +7,6 @@ namespace train_toy {
 
 using sequential::DoubleModel;
 
-namespace {
-
 std::vector<std::vector<float>> by_tensor(const sequential::Sequential& model,
                                           const std::vector<float>& parameters) {
   std::vector<std::vector<float>> tensors;
@@ -20,6 +18,8 @@ std::vector<std::vector<float>> by_tensor(const sequential::Sequential& model,
   }
   return tensors;
 }
+
+namespace {
 
 // The reference, or one of its twins.
 struct Run {

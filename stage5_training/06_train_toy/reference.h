@@ -22,6 +22,10 @@ struct Examples {
       loss;
 };
 
+// A model's parameters that lie one behind the other, tensor by tensor.
+std::vector<std::vector<float>> by_tensor(const sequential::Sequential& model,
+                                          const std::vector<float>& parameters);
+
 // What the first steps of a training must do from `parameters`, which lie one behind the other in
 // the order of the model's tensors: the losses and the first gradient of a DoubleModel, and what
 // its twins drift away. A twin stores layers' outputs and probabilities as floats; the first one

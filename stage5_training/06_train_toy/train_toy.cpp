@@ -78,6 +78,15 @@ train_toy::QueueSteps by(const train_toy::Launch& launch, Training& t) {
   return [&](size_t count) { launch.run(t, static_cast<unsigned>(count)); };
 }
 
+// What the training of a data set was promised to reach and has not; or nothing.
+std::string missed(const train_toy::DataSet& data, const Score& score, const Options& options) {
+  const bool promised = train_toy::as_promised(options, train_toy::kDefaults) &&
+                        options.training.epochs >= train_toy::kPromisedEpochs;
+  if (!promised || score.accuracy >= data.accuracy) return "";
+  return "accuracy " + text("%.4g", 100 * score.accuracy) + "%, promised " +
+         text("%.4g", 100 * data.accuracy) + "%";
+}
+
 // A table: the whole training by every version that was asked for.
 void train(const train_toy::DataSet& data, const Options& options, Report& report) {
   const Points points = data.make(options.seed);
@@ -109,8 +118,10 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
       require_finite(t);
       row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
       const double us = 1e3 * row.ms / epochs;
-      row.note = text(us < 100 ? "%.3g us per epoch, " : "%.0f us per epoch, ", us) +
-                 score_text(score_of(t, points));
+      const Score score = score_of(t, points);
+      row.missed = missed(data, score, options);
+      row.note =
+          text(us < 100 ? "%.3g us per epoch, " : "%.0f us per epoch, ", us) + score_text(score);
       curve = t.curve.to_host();
       columns.push_back(version.name);
       for (size_t i = 0; i < curves.size(); ++i) curves[i].push_back(static_cast<double>(curve[i]));
@@ -186,6 +197,7 @@ void train_and_keep(const Options& options, Report& report) {
   const Score score = score_of(t, points);
   row.check = train_toy::compare_losses({static_cast<float>(score.loss)},
                                         train_toy::trajectory_cpu(t, points, 1));
+  row.missed = missed(kept(), score, options);
   row.note = score_text(score);
   report.add(row);
   draw_boundary(t, points, report);

@@ -122,6 +122,11 @@ Result train(const TrainVersion& version, const DataSet& data, const Settings& s
   const double trained = static_cast<double>((t.steps - before) * settings.batch);
   row.ms_p10 = row.ms_p90 = row.ms;
   row.work = {0, 6.0 * static_cast<double>(t.model.parameter_count()) * trained, Work::Limit::none};
+  const double error = result.errors.back(), promised = kPromisedShare * error_of_mean(data);
+  const bool was_promised = train_toy::as_promised(options, kDefaults) && wanted.data.empty() &&
+                            settings.kind == Kind::Adam && wanted.epochs >= kPromisedEpochs;
+  if (was_promised && !(error < promised))
+    row.missed = text("test MAE %.2f, promised below %.2f", error, promised);
   row.note = text("%.3g M rows/s, test MAE %.2f", trained / row.ms / 1e3, result.errors.back());
   return result;
 }
@@ -225,7 +230,7 @@ int main(int argc, char** argv) {
                             "learns what a sale brings in",
                             {{"sales", 366000, 40000, 3001}},
                             version_infos(kVersions),
-                            TrainingDefaults{50, 4, 2, 1024, 0.005, "adam", true}};
+                            kDefaults};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const TrainingOptions& wanted = options.training;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
+#include <string_view>
 
 #include "common/sizes.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 
 namespace mnist {
 
@@ -151,14 +153,7 @@ void evaluate(Sequential& model, const Options& options, const Data& data, Repor
 // ---- What the command line asks for -----------------------------------------------------------
 
 Settings settings_of(const Options& options) {
-  Settings settings;
-  settings.hidden = options.sizes[0];
-  settings.batch = options.training.batch;
-  settings.learning_rate = static_cast<float>(options.training.learning_rate);
-  settings.seed = options.seed;
-  for (const optimizers::Kind kind : optimizers::kKinds)
-    if (options.training.optimizer == optimizers::name(kind)) settings.optimizer = kind;
-  return settings;
+  return {train_toy::settings_of(options), options.sizes[0], options.training.batch};
 }
 
 std::string problem_text(const std::string& network, const Options& options, const Data& data) {
@@ -174,6 +169,39 @@ std::string checked_text(const Trajectory& want) {
   return want.losses.empty()
              ? ""
              : "checked: the first gradient and the losses of the first " + steps + " steps";
+}
+
+std::string missed(const Promised& promised, const Options& options, const Data& data,
+                   double accuracy) {
+  if (data.name != "MNIST" || !options.training.data.empty() ||
+      !train_toy::as_promised(options, promised.defaults))
+    return "";
+  double least = 0;
+  for (const Promise& promise : promised.after)
+    if (data.digits.train.count() * options.training.epochs >= promise.images)
+      least = promise.accuracy;
+  if (accuracy >= least) return "";
+  return text("test %.2f%%, ", 100 * accuracy) + text("promised %.2f%%", 100 * least);
+}
+
+Trained train_and_test(Training& training, const train_toy::QueueSteps& queue, const Samples& tests,
+                       const Digits& test_digits, const Options& options,
+                       const training::Interrupt& interrupt) {
+  // Steps between two looks at the keyboard and two redrawings of the progress bar.
+  constexpr size_t kStepsAtATime = gpu::kBackend == std::string_view("cpu") ? 16 : 1024;
+  Trained trained;
+  train_toy::Epochs epochs{options.training.epochs, kStepsAtATime, training.steps_per_epoch(),
+                           options.training.checkpoint};
+  epochs.after_round = [&](size_t epoch, double loss, const training::Kept&) {
+    trained.guesses = guess(training.model, tests, test_digits.labels);
+    const double right = 100 * accuracy(trained.guesses);
+    trained.epochs.push_back({static_cast<double>(epoch), loss, right});
+    const bool shown = options.training.one_version() || options.versions.size() == 1;
+    return shown ? text("loss %.4f", loss) + text("   test %.2f%%", right)
+                 : "";  // a table grows there
+  };
+  trained.ms = train_toy::run_epochs(training, epochs, queue, interrupt);
+  return trained;
 }
 
 }  // namespace mnist

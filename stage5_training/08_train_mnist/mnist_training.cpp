@@ -2,95 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
-
-#include "common/safetensors.h"
-#include "stage5_training/05_sequential/checkpoint.h"
 
 namespace mnist {
 
-optimizers::Hyperparameters hyperparameters_of(const Settings& settings) {
-  optimizers::Hyperparameters hyper;
-  hyper.learning_rate = settings.learning_rate;
-  return hyper;
-}
-
 Training::Training(const Settings& wanted, const Samples& images, Sequential network)
-    : settings(wanted),
+    : Training(wanted, images, std::move(network),
+               train_toy::require_batch({images.count, wanted.batch, wanted.seed}, "images")) {}
+
+Training::Training(const Settings& wanted, const Samples& images, Sequential network,
+                   const Sampler& of_images)
+    : Trainer(std::move(network), wanted, wanted.batch, {of_images.steps_per_epoch()}),
+      hidden(wanted.hidden),
       samples(images),
-      model(std::move(network)),
-      schedule(1),
-      curve(wanted.batch == 0 ? 0 : images.count / wanted.batch),
+      sampler(of_images),
       x(wanted.batch * kPixels),
-      grad_logits(wanted.batch * kClasses),
-      loss(1),
       labels(wanted.batch),
       loss_buffers(wanted.batch) {
-  if (wanted.batch == 0 || images.count < wanted.batch)
-    throw std::invalid_argument("a batch of " + std::to_string(wanted.batch) +
-                                " needs as many of " + std::to_string(images.count) +
-                                " images, and at least one");
   reserve();
-  HIP_CHECK(hipStreamCreate(&stream));
-  restart();
 }
 
-void Training::reserve() {
-  model.reserve(std::max(settings.batch, kEvaluationBatch));
-  captured = nullptr;
-}
+void Training::reserve() { model.reserve(std::max(batch, kEvaluationBatch)); }
 
-void Training::begin(std::uint64_t steps_behind) {
-  Schedule state;
-  state.hyper = hyperparameters_of(settings), state.step = steps_behind;
-  schedule.to_device(&state, 1);
-  curve.poison();
-  steps = steps_behind;
-}
-
-void Training::restart() {
-  model.initialize(settings.seed);
-  begin(0);
-}
-
-void Training::save(const std::string& path) const {
-  sequential::TrainingState state;
-  state.steps = steps, state.epochs = steps / course().steps_per_epoch();
-  state.seed = settings.seed, state.optimizer = optimizers::name(settings.optimizer);
-  state.more = {{"batch", std::to_string(settings.batch)},
-                {"images", std::to_string(samples.count)}};
-  sequential::save(path, model, &state);
-}
-
-void Training::resume(const std::string& path) {
-  sequential::TrainingState found;
-  try {
-    found = sequential::state_of(safetensors::read(path).metadata);
-  } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(path + " holds no training that could go on: " + error.what());
-  }
-  sequential::require_same(path, "optimizer", found.optimizer,
-                           optimizers::name(settings.optimizer));
-  sequential::require_same(path, "seed", std::to_string(found.seed), std::to_string(settings.seed));
-  sequential::require_same(path, "batch", found.more["batch"], std::to_string(settings.batch));
-  sequential::require_same(path, "images", found.more["images"], std::to_string(samples.count));
-  begin(sequential::load(path, model).steps);
-}
-
-std::vector<float> epoch_losses(const Training& training) {
-  HIP_CHECK(hipStreamSynchronize(training.stream));
-  return training.curve.to_host();
-}
-
-std::vector<std::vector<float>> parameters_of(const Training& training) {
-  std::vector<std::vector<float>> parameters;
-  for (const sequential::NamedTensor& tensor : training.model.tensors()) {
-    parameters.emplace_back(tensor.n);
-    HIP_CHECK(hipMemcpy(parameters.back().data(), tensor.w, tensor.n * sizeof(float),
-                        hipMemcpyDeviceToHost));
-  }
-  return parameters;
+std::map<std::string, std::string> Training::facts() const {
+  return {{"batch", std::to_string(batch)}, {"images", std::to_string(samples.count)}};
 }
 
 std::vector<float> logits_of(Sequential& model, const Samples& samples) {

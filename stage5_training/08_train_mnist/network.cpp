@@ -17,7 +17,7 @@ Training::Training(const Settings& wanted, const Samples& images)
 std::string takes_any(const Training&) { return ""; }
 
 std::string takes_small_batches(const Training& t) {
-  return t.settings.batch <= kSamples ? "" : "takes batches of up to " + std::to_string(kSamples);
+  return t.batch <= kSamples ? "" : "takes batches of up to " + std::to_string(kSamples);
 }
 
 const Version<Launch>& best(const Training& t) {

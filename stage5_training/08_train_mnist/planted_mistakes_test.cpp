@@ -22,17 +22,15 @@ namespace {
 void run_from_a_wrong_place(Training& t, size_t steps) {
   const std::uint64_t wrong = 1;
   t.position.to_device(&wrong, 1);
-  mnist::run_captured(t, steps, queue_fused);
+  t.replay(steps, "from a wrong place", [&] { queue_fused(t); });
 }
 
 // The optimizer without its counter.
 void run_without_counting(Training& t, size_t steps) {
   for (size_t i = 0; i < steps; ++i) {
-    queue_operations(t);
-    optimizers::Hyperparameters hyper;
-    hyper.learning_rate = t.settings.learning_rate;
+    t.run_operations(1);
     Schedule schedule;
-    schedule.hyper = hyper, schedule.step = i;
+    schedule.hyper = t.settings.hyper, schedule.step = i;
     HIP_CHECK(hipStreamSynchronize(t.stream));
     t.schedule.to_device(&schedule, 1);
   }
@@ -55,13 +53,14 @@ TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are cau
   Settings settings;
   settings.hidden = 8;
   Training training(settings, images.samples());
-  const size_t steps = training.course().steps_per_epoch();
-  const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), steps);
+  const size_t steps = training.steps_per_epoch();
+  const Trajectory want =
+      trajectory_cpu(training.model, training.parameters(), digits, settings, steps);
   for (const auto queue : {run_from_a_wrong_place, run_without_counting, run_without_biases}) {
     training.restart();
     queue(training, steps);
     HIP_CHECK(hipDeviceSynchronize());
-    REQUIRE(!compare_losses(epoch_losses(training), want).ok);
+    REQUIRE(!compare_losses(training.losses(), want).ok);
   }
 }
 
@@ -79,27 +78,27 @@ void multiply(float* values, size_t n, float factor) {
 }
 
 void run_with_gradient_off(Training& t, size_t steps) {
-  const Course course = t.course();
+  const Sampler sampler = t.sampler;
   for (size_t i = 0; i < steps; ++i) {
-    const std::uint64_t step = t.steps + i;
-    const auto order = course.order(step);
-    for (size_t sample = 0; sample < course.batch; ++sample)
+    const std::uint64_t step = t.steps++;
+    const auto order = sampler.order(step);
+    for (size_t sample = 0; sample < sampler.batch; ++sample)
       mnist::launch_gather_in_order(t.x.data() + sample * kPixels, t.labels.data() + sample,
-                                    t.samples, order(course.place(step, sample)), 1);
-    const float* logits = t.model.forward(t.x.data(), course.batch, t.stream);
-    losses::cross_entropy(t.loss.data(), t.grad_logits.data(), logits,
-                          {t.labels.data(), course.batch, kClasses}, t.loss_buffers.workspace(),
+                                    t.samples, order(sampler.place(step, sample)), 1);
+    const float* logits = t.model.forward(t.x.data(), sampler.batch, t.stream);
+    losses::cross_entropy(t.loss.data(), t.grad_y.data(), logits,
+                          {t.labels.data(), sampler.batch, kClasses}, t.loss_buffers.workspace(),
                           t.stream);
-    t.model.backward(t.grad_logits.data(), t.stream);
+    t.model.backward(t.grad_y.data(), t.stream);
     HIP_CHECK(hipStreamSynchronize(t.stream));
     for (size_t k = 0; k < t.model.tensors().size(); ++k) {
       const sequential::NamedTensor& tensor = t.model.tensors()[k];
       if (g_tensor < 0 || k == static_cast<size_t>(g_tensor))
         multiply(tensor.grad, tensor.n, g_factor);
     }
-    HIP_CHECK(hipMemcpy(t.curve.data() + step % course.steps_per_epoch(), t.loss.data(),
+    HIP_CHECK(hipMemcpy(t.curve.data() + step % sampler.steps_per_epoch(), t.loss.data(),
                         sizeof(float), hipMemcpyDeviceToDevice));
-    optimizers::step(t.settings.optimizer, t.model.arena(), t.schedule.data(), t.stream);
+    optimizers::step(t.settings.kind, t.model.arena(), t.schedule.data(), t.stream);
   }
 }
 
@@ -112,18 +111,21 @@ TEST_CASE("a large learning rate makes no right version wrong, and hides no wron
   for (const optimizers::Kind kind : optimizers::kKinds)
     for (const float rate : {1e-3f, 0.03f, 0.2f, 10.0f, 1e3f}) {
       Settings settings;
-      settings.hidden = 8, settings.batch = 20, settings.optimizer = kind, settings.seed = 11;
-      settings.learning_rate = rate;
+      settings.hidden = 8, settings.batch = 20, settings.kind = kind, settings.seed = 11;
+      settings.hyper.learning_rate = rate;
       Training training(settings, images.samples());
-      const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), 10);
+      const Trajectory want =
+          trajectory_cpu(training.model, training.parameters(), digits, settings, 10);
       REQUIRE(!want.losses.empty());
       CAPTURE(optimizers::name(kind), rate);
       for (const auto& version : kVersions)
         if (version.launch.obstacle(training).empty())
-          REQUIRE_OK(mnist::check_first_steps(training, version.launch, want));
+          REQUIRE_OK(train_toy::check_first_steps(
+              training, [&](size_t count) { version.launch.queue(training, count); }, want));
       const auto check = [&](float factor, int tensor) {
         g_factor = factor, g_tensor = tensor;
-        return mnist::check_first_steps(training, {run_with_gradient_off, takes_any}, want);
+        return train_toy::check_first_steps(
+            training, [&](size_t count) { run_with_gradient_off(training, count); }, want);
       };
       REQUIRE_OK(check(1, -1));
       for (const float factor : {1.2f, 1.05f, 0.95f, -1.0f})
@@ -144,14 +146,15 @@ TEST_CASE("a version whose first steps are wrong is not trained, and writes no c
   Settings settings;
   settings.hidden = 8, settings.batch = 20;
   Training training(settings, images.samples());
-  const Trajectory want = trajectory_cpu(settings, data.digits.train, parameters_of(training), 5);
+  const Trajectory want =
+      trajectory_cpu(training.model, training.parameters(), data.digits.train, settings, 5);
   constexpr Version<Launch> wrong[] = {{"wrong", {run_with_gradient_off, takes_any}, "is wrong"}};
   Options options;
   options.training.epochs = 1, options.training.checkpoint = path;
   const auto run = [&](float factor) {
     g_factor = factor, g_tensor = -1;
     Report report({"5.8", "train_mnist", "", {}, {}}, options, describe_device());
-    mnist::run_versions(training, wrong, wrong[0], want, data, options, report,
+    mnist::run_versions(training, wrong, wrong[0], want, data, {kDefaults, {}}, options, report,
                         [](double) { return Work{}; });
     return report.finish();
   };

@@ -1,11 +1,12 @@
 // The program: what it refuses, what it saves, how it stops.
+#include <cmath>
 #include <filesystem>
 #include <string>
 
 #include "common/gpu_runtime.h"
 #include "common/testing.h"
 #include "common/tests/programs.h"
-#include "stage5_training/08_train_mnist/mnist_data.h"
+#include "stage5_training/08_train_mnist/mnist_program.h"
 
 namespace {
 
@@ -71,6 +72,38 @@ TEST_CASE("the program saves, resumes with the same bits, and evaluates", "[harn
   REQUIRE(test.says("test accuracy"));
   require_refusal(run_program_with("--quick --size 7x200 --evaluate " + whole), "Linear(784, 6)");
   require_refusal(run_program_with(common + "--epochs 3 --resume --checkpoint " + parts), "epochs");
+}
+
+TEST_CASE("what a training was promised to reach: after enough images, of MNIST, by its defaults",
+          "[harness]") {
+  const TrainingDefaults defaults{2, 1, 1, 10, 0.5, "adam", true};
+  const mnist::Promised promised{defaults, {{100, 0.5}, {200, 0.9}}};
+  const mnist::Data data{{mnist::draw(100, 1), mnist::draw(20, 2)}, "MNIST"};
+  Options options;
+  options.training.epochs = 2, options.training.batch = 10;
+  options.training.learning_rate = 0.5, options.training.optimizer = "adam";
+  const auto missed = [&](double accuracy) {
+    return mnist::missed(promised, options, data, accuracy);
+  };
+  CHECK(missed(0.9).empty());
+  CHECK(missed(0.8999) == "test 89.99%, promised 90.00%");
+  CHECK(!missed(std::nan("")).empty());
+  options.training.epochs = 1;
+  CHECK(missed(0.5).empty());
+  CHECK(missed(0.49) == "test 49.00%, promised 50.00%");
+  const auto nothing_with = [&](auto change) {
+    const Options before = options;
+    change(options);
+    CHECK(missed(0).empty());
+    options = before;
+  };
+  nothing_with([](Options& o) { o.quick = true; });
+  nothing_with([](Options& o) { o.sizes_given = true; });
+  nothing_with([](Options& o) { o.training.optimizer = "sgd"; });
+  nothing_with([](Options& o) { o.training.learning_rate = 0.4; });
+  nothing_with([](Options& o) { o.training.batch = 11; });
+  nothing_with([](Options& o) { o.training.data = "elsewhere"; });
+  CHECK(mnist::missed(promised, options, {data.digits, "drawn digits"}, 0).empty());
 }
 
 TEST_CASE("Ctrl-C saves the checkpoint and ends with 130", "[harness]") {

@@ -14,9 +14,9 @@ using mnist::Trajectory;
 // How many first steps are held against the reference.
 inline constexpr size_t kCheckedSteps = 20;
 
-// What the first `steps` steps must do from these parameters; it may end before. Ten times what the
-// twins drift away is allowed.
-Trajectory trajectory_cpu(const Settings& settings, const mnist::Digits& digits,
-                          const std::vector<std::vector<float>>& parameters, size_t steps);
+// What the first `steps` steps must do from these parameters (train_toy::trajectory_cpu); it may
+// end before. Ten times what the twins drift away is allowed.
+Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
+                          const mnist::Digits& digits, const Settings& settings, size_t steps);
 
 }  // namespace train_mnist

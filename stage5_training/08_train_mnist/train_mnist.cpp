@@ -1,6 +1,7 @@
 // Trains a network of two layers on MNIST by every version: checks the first steps, times the
 // training, tests what was learnt, and shows what is still mistaken for what.
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "common/sizes.h"
@@ -30,14 +31,16 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   train_mnist::Trajectory want;
   if (!options.training.resume)
     want = train_mnist::trajectory_cpu(
-        settings, data.digits.train, mnist::parameters_of(training),
-        std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch()));
+        training.model, training.parameters(), data.digits.train, settings,
+        std::min(train_mnist::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
                               "-" + std::to_string(kClasses);
   report.table(mnist::problem_text(network, options, data), reference_ms,
                mnist::checked_text(want));
   mnist::run_versions(training, train_mnist::kVersions, train_mnist::best(training), want, data,
+                      {train_mnist::kDefaults,
+                       {std::begin(train_mnist::kPromises), std::end(train_mnist::kPromises)}},
                       options, report, [&](double steps) { return work_of(settings, steps); });
 }
 
@@ -49,7 +52,7 @@ int main(int argc, char** argv) {
                       "a network of two layers learns to read digits",
                       {{"hidden", 128, 128, 24}, {"images", 60000, 20000, 1300}},
                       version_infos(train_mnist::kVersions)};
-  program.training = TrainingDefaults{10, 1, 2, 64, 1e-3, "adam", true};
+  program.training = train_mnist::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const mnist::Data data = mnist::find_data(options, report);

@@ -24,13 +24,14 @@
 #include <string>
 
 #include "common/version.h"
+#include "stage5_training/08_train_mnist/mnist_program.h"
 #include "stage5_training/08_train_mnist/mnist_training.h"
 
 namespace train_mnist {
 
-using mnist::Course;
 using mnist::kClasses;
 using mnist::kPixels;
+using mnist::Sampler;
 using mnist::Samples;
 using mnist::Settings;
 using optimizers::Schedule;
@@ -55,6 +56,10 @@ struct Training : mnist::Training {
   gpu::DeviceBuffer<std::uint64_t> position;  // of fused: the number of the step that begins
 };
 
+// What a training of kDefaults reaches (mnist_program.h).
+inline const TrainingDefaults kDefaults{10, 1, 2, 64, 1e-3, "adam", true};
+inline constexpr mnist::Promise kPromises[] = {{20000, 0.9}, {60000, 0.93}, {600000, 0.975}};
+
 // ---- The versions -----------------------------------------------------------------------------
 
 // Each queues `steps` more steps.
@@ -63,8 +68,7 @@ void run_graph(Training& t, size_t steps);
 void run_fused(Training& t, size_t steps);
 void run_persistent(Training& t, size_t steps);
 
-// Queues one step of operations, or of fused from where t.position says.
-void queue_operations(Training& t);
+// Queues one step of fused, from where t.position says.
 void queue_fused(Training& t);
 
 // Empty, or why a version can't run this training on this device.

@@ -43,7 +43,8 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
   Settings settings;
   settings.hidden = 8, settings.batch = 20, settings.seed = (std::uint64_t{1} << 33) + 5;
   Training training(settings, images.samples());
-  const Trajectory host = trajectory_cpu(settings, digits, parameters_of(training), want.size());
+  const Trajectory host =
+      trajectory_cpu(training.model, training.parameters(), digits, settings, want.size());
   REQUIRE(host.losses.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
@@ -68,7 +69,8 @@ TEST_CASE("every version trains every shape as the reference does") {
     Settings settings;
     settings.hidden = shape.hidden, settings.batch = shape.batch, settings.seed = 17;
     Training training(settings, images.samples());
-    const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), shape.steps);
+    const Trajectory want =
+        trajectory_cpu(training.model, training.parameters(), digits, settings, shape.steps);
     for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.hidden, shape.batch, shape.images);
       if (const std::string why = version.launch.obstacle(training); !why.empty()) {
@@ -96,7 +98,8 @@ TEST_CASE("logits of any size make finite losses and gradients") {
     training.restart();
     HIP_CHECK(hipMemcpy(training.model.tensors()[3].w, biases.data(), kClasses * sizeof(float),
                         hipMemcpyHostToDevice));
-    const Trajectory want = trajectory_cpu(settings, digits, parameters_of(training), 4);
+    const Trajectory want =
+        trajectory_cpu(training.model, training.parameters(), digits, settings, 4);
     REQUIRE_OK(compare_losses(losses_of(training, version.launch, 4), want));
   }
 }
@@ -105,26 +108,25 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {
     Settings settings;
-    settings.hidden = 7, settings.batch = 24, settings.optimizer = kind;
-    settings.learning_rate = kind == optimizers::Kind::Adam ? 1e-3f : 1e-2f;
+    settings.hidden = 7, settings.batch = 24, settings.kind = kind;
+    settings.hyper.learning_rate = kind == optimizers::Kind::Adam ? 1e-3f : 1e-2f;
     Training training(settings, images.samples());
-    std::vector<std::vector<float>> want;
+    std::vector<float> want;
     for (const auto& version : kVersions) {
       CAPTURE(version.name, optimizers::name(kind));
       if (!version.launch.obstacle(training).empty()) continue;
       training.restart();
       train(training, version.launch, 8);
-      const auto got = parameters_of(training);
+      const auto got = training.parameters();
       if (want.empty()) want = got;
       // Adam makes a full step even of a gradient that is nothing but rounding.
-      size_t count = 0, apart = 0;
-      for (size_t k = 0; k < want.size(); ++k)
-        for (size_t i = 0; i < want[k].size(); ++i, ++count)
-          if (!(std::fabs(got[k][i] - want[k][i]) <= 2e-5f)) ++apart;
-      REQUIRE(apart <= (optimizers::states(kind) == 2 ? count / 200 : 0));
+      size_t apart = 0;
+      for (size_t i = 0; i < want.size(); ++i)
+        if (!(std::fabs(got[i] - want[i]) <= 2e-5f)) ++apart;
+      REQUIRE(apart <= (optimizers::states(kind) == 2 ? want.size() / 200 : 0));
       training.restart();
       train(training, version.launch, 8);
-      REQUIRE(same_bits(parameters_of(training), got));  // deterministic
+      REQUIRE(same_bits(training.parameters(), got));  // deterministic
     }
   }
 }
@@ -147,7 +149,7 @@ TEST_CASE("a resumed training goes on with the same bits") {
     resumed.resume(path);
     REQUIRE(resumed.steps == 9);
     train(resumed, version.launch, 8);
-    REQUIRE(same_bits(parameters_of(resumed), parameters_of(whole)));
+    REQUIRE(same_bits(resumed.parameters(), whole.parameters()));
     resumed.save(path);
     const std::string saved = read_file(path);
     whole.save(path);
@@ -165,10 +167,10 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   train(training, kVersions[0].launch, 3);
   training.save(path);
   train(training, kVersions[0].launch, 1);
-  const auto before = parameters_of(training);
+  const auto before = training.parameters();
 
   const auto refuses = [&](Training& to, const std::string& file, const std::string& words) {
-    const auto parameters = parameters_of(to);
+    const auto parameters = to.parameters();
     const std::uint64_t steps = to.steps;
     try {
       to.resume(file);
@@ -178,7 +180,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
       REQUIRE(contains_text(error.what(), file));
     }
     REQUIRE(to.steps == steps);
-    REQUIRE(same_bits(parameters_of(to), parameters));
+    REQUIRE(same_bits(to.parameters(), parameters));
   };
   const auto refuses_with = [&](Settings other, const Samples& samples, const std::string& words) {
     Training to(other, samples);
@@ -189,7 +191,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   refuses_with(other, images.samples(), "seed 1, not 2");
   other = settings, other.batch = 5;
   refuses_with(other, images.samples(), "batch 8, not 5");
-  other = settings, other.optimizer = optimizers::Kind::Sgd;
+  other = settings, other.kind = optimizers::Kind::Sgd;
   refuses_with(other, images.samples(), "optimizer adam, not sgd");
   other = settings, other.hidden = 5;
   refuses_with(other, images.samples(), "Linear(784, 5)");
@@ -201,7 +203,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
     write_file(damaged, whole.substr(0, length));
     refuses(training, damaged, "");
   }
-  REQUIRE(same_bits(parameters_of(training), before));
+  REQUIRE(same_bits(training.parameters(), before));
 }
 
 TEST_CASE("batches that can't be are refused", "[harness]") {
@@ -213,11 +215,11 @@ TEST_CASE("batches that can't be are refused", "[harness]") {
   REQUIRE_THROWS_AS(Training(settings, images.samples()), std::invalid_argument);
   settings.batch = 10;
   Training training(settings, images.samples());
-  REQUIRE(training.course().steps_per_epoch() == 1);
+  REQUIRE(training.steps_per_epoch() == 1);
 }
 
 TEST_CASE("an epoch takes every image at most once, and every epoch in another order") {
-  constexpr Course kCourse{1003, 64, 9};
+  constexpr Sampler kCourse{1003, 64, 9};
   std::vector<size_t> first;
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
     std::vector<int> taken(kCourse.samples);
@@ -238,7 +240,7 @@ TEST_CASE("what a model says to images, in whole batches and parts of them") {
   const mnist::Digits digits = mnist::draw(kEvaluationBatch + 77, 8);
   const DeviceDigits images(digits);
   Settings settings;
-  settings.hidden = 32, settings.learning_rate = 3e-3f;
+  settings.hidden = 32, settings.hyper.learning_rate = 3e-3f;
   Training training(settings, images.samples());
   train(training, kVersions[0].launch, 96);
   const std::vector<Guess> guesses = guess(training.model, images.samples(), digits.labels);
@@ -259,7 +261,7 @@ TEST_CASE("what a model says to images, in whole batches and parts of them") {
 
 // ---- The real data ----------------------------------------------------------------------------
 
-TEST_CASE("one epoch of MNIST reads 93 of 100 digits", "[.mnist]") {
+TEST_CASE("MNIST is read as well as was promised, from three seeds", "[.mnist]") {
   const char* variable = std::getenv("COURSE_DATA");
   const std::string folder = variable != nullptr && *variable != '\0' ? variable : "data";
   if (!mnist::missing_files(folder).empty()) {
@@ -271,13 +273,20 @@ TEST_CASE("one epoch of MNIST reads 93 of 100 digits", "[.mnist]") {
   REQUIRE(data.train.count() == 60000);
   REQUIRE(data.test.count() == 10000);
   const DeviceDigits images(data.train), tests(data.test);
-  Training training(Settings{}, images.samples());
-  const bool all = std::string(gpu::kBackend) != "cpu";  // there the first is by far the fastest
-  for (const auto& version : testing::chosen(kVersions)) {
-    CAPTURE(version.name);
-    if (!version.launch.obstacle(training).empty() || (!all && &version != kVersions)) continue;
-    training.restart();
-    train(training, version.launch, training.course().steps_per_epoch());
-    REQUIRE(accuracy(guess(training.model, tests.samples(), data.test.labels)) >= 0.93);
+  // A processor does the first version only, by far the fastest there, and one epoch.
+  const bool is_cpu = std::string(gpu::kBackend) == "cpu";
+  const mnist::Promise promise = kPromises[is_cpu ? 1 : 2];
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Settings settings;
+    settings.seed = seed;
+    Training training(settings, images.samples());
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, seed);
+      if (!version.launch.obstacle(training).empty() || (is_cpu && &version != kVersions)) continue;
+      training.restart();
+      train(training, version.launch, promise.images / settings.batch);
+      REQUIRE(accuracy(guess(training.model, tests.samples(), data.test.labels)) >=
+              promise.accuracy);
+    }
   }
 }

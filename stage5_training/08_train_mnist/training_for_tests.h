@@ -10,20 +10,18 @@
 namespace mnist_test {
 
 using mnist::DeviceDigits;
-using mnist::epoch_losses;
-using mnist::parameters_of;
 using mnist::train;
 using train_mnist::Launch;
 using train_mnist::Training;
 
 // The losses of `steps` steps, epoch by epoch.
 inline std::vector<float> losses_of(Training& training, const Launch& version, size_t steps) {
-  const size_t per_epoch = training.course().steps_per_epoch();
+  const size_t per_epoch = training.steps_per_epoch();
   std::vector<float> losses;
   while (steps > 0) {
     const size_t first = training.steps % per_epoch, part = std::min(steps, per_epoch - first);
     train(training, version, part);
-    const std::vector<float> curve = epoch_losses(training);
+    const std::vector<float> curve = training.losses();
     losses.insert(losses.end(), curve.begin() + static_cast<std::ptrdiff_t>(first),
                   curve.begin() + static_cast<std::ptrdiff_t>(first + part));
     steps -= part;

@@ -43,6 +43,7 @@ inline constexpr unsigned kHeld = 19;               // hidden units of a part, a
 inline constexpr unsigned kChunk = kHeld * kParts;  // hidden units at a time
 static_assert(kVectors * 16 * kParts == kPixels && kSmallThreads > 0);
 
+// The parameters in global memory, with what the optimizer keeps of them.
 struct Network {
   ParameterArena w1, b1, w2, b2;  // (hidden, 784), (hidden), (10, hidden), (10)
   unsigned hidden;
@@ -148,15 +149,13 @@ inline ParameterArena tensor_of(const sequential::NamedTensor& named) {
 inline Network network_of(const Training& t) {
   const auto& tensors = t.model.tensors();
   return {tensor_of(tensors[0]), tensor_of(tensors[1]), tensor_of(tensors[2]),
-          tensor_of(tensors[3]), static_cast<unsigned>(t.settings.hidden)};
+          tensor_of(tensors[3]), static_cast<unsigned>(t.hidden)};
 }
 // Two of them, for steps in turn.
 inline Exchange exchange_of(Training& t, size_t turn) {
-  float* const h = t.exchange.data() + turn * t.settings.hidden * kExchanged;
-  float* const b2 = t.exchange.data() + 2 * t.settings.hidden * kExchanged;
-  return {h,
-          h + t.settings.hidden * kSamples,
-          {b2, nullptr, b2 + kClasses, b2 + 2 * kClasses, kClasses}};
+  float* const h = t.exchange.data() + turn * t.hidden * kExchanged;
+  float* const b2 = t.exchange.data() + 2 * t.hidden * kExchanged;
+  return {h, h + t.hidden * kSamples, {b2, nullptr, b2 + kClasses, b2 + 2 * kClasses, kClasses}};
 }
 
 }  // namespace train_mnist

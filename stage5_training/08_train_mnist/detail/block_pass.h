@@ -129,7 +129,7 @@ __device__ inline void keep_gradients(Shared<kUnits>& shared, unsigned sample,
   row[2] = make_float4(gradients[8], gradients[9], 0, 0);
 }
 
-// What a thread for each sample does, as versions/fused.hip does in its kernel: its logits, its
+// What a thread for each sample does, as differentiate() of versions/fused.hip: its logits, its
 // loss, their gradient, and the gradient of the own units' sums.
 template <unsigned kUnits>
 __device__ inline void differentiate_sample(Shared<kUnits>& shared, unsigned sample, unsigned label,

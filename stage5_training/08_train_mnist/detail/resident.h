@@ -23,11 +23,11 @@ struct Plan {
 };
 
 // Plans the steps from number `first` of a launch of `steps`; `begin` is the schedule before it.
-__device__ inline void make_plan(Plan& plan, const Course& course, const Schedule& begin,
+__device__ inline void make_plan(Plan& plan, const Sampler& sampler, const Schedule& begin,
                                  size_t first, size_t steps) {
-  const size_t in_epoch = begin.step % course.steps_per_epoch();
-  const unsigned batch = static_cast<unsigned>(course.batch);
-  const random_numbers::Permutation order = course.order(begin.step);
+  const size_t in_epoch = begin.step % sampler.steps_per_epoch();
+  const unsigned batch = static_cast<unsigned>(sampler.batch);
+  const random_numbers::Permutation order = sampler.order(begin.step);
   for (unsigned i = threadIdx.x; i < (kAhead + 1) * kSamples; i += kThreads) {
     const size_t step = first + i / kSamples;
     if (i % kSamples < batch && step < steps)

@@ -15,17 +15,17 @@ namespace train_mnist {
 // Costs : every block reads the whole batch, 50 KB from the L2 cache; 2 barriers.
 template <unsigned kUnits>
 static __global__ void __launch_bounds__(kThreads)
-    forward_units(Network network, Samples samples, Course course, Schedule* schedule,
+    forward_units(Network network, Samples samples, Sampler sampler, Schedule* schedule,
                   Exchange exchange, std::uint64_t* position, unsigned* rows) {
   DYNAMIC_SHARED(Shared<kUnits>, block);
   Shared<kUnits>& shared = *block;
-  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(course.batch);
+  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(sampler.batch);
   const std::uint64_t step = *position;  // the schedule's own step changes below
   __shared__ unsigned images[kSamples];
   load_w1(shared, network);
   load_small(shared, network);
   if (t < batch) {
-    const std::uint64_t row = course.order(step)(course.place(step, t));
+    const std::uint64_t row = sampler.order(step)(sampler.place(step, t));
     images[t] = static_cast<unsigned>(row);
     if (blockIdx.x == 0) rows[t] = static_cast<unsigned>(row);
   }
@@ -81,11 +81,11 @@ __device__ inline void differentiate(Shared<kUnits>& shared, unsigned sample, un
 // Costs : every block computes all logits; 5 barriers; the kernel's end lets the others go on.
 template <class Rule, unsigned kUnits>
 static __global__ void __launch_bounds__(kThreads)
-    backward_units(Network network, Samples samples, Course course, const Schedule* schedule,
+    backward_units(Network network, Samples samples, Sampler sampler, const Schedule* schedule,
                    Exchange exchange, std::uint64_t* position, const unsigned* rows, float* curve) {
   DYNAMIC_SHARED(Shared<kUnits>, block);
   Shared<kUnits>& shared = *block;
-  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(course.batch);
+  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(sampler.batch);
   const std::uint64_t step = schedule->step - 1;
   Network copied = network;
   copied.b2 = exchange.b2;
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(kThreads)
   if (t < kWords * kHalves)
     sum_samples(sums, shared, DataSetImages{samples.pixels, images}, batch);
   else
-    update_small<Rule>(shared, *schedule, curve + step % course.steps_per_epoch(), batch);
+    update_small<Rule>(shared, *schedule, curve + step % sampler.steps_per_epoch(), batch);
   __syncthreads();  // each half has the other's sums in scratch; small_w is new
   const Schedule s = *schedule;
   if (t < kWords * kHalves)
@@ -144,11 +144,11 @@ void queue_fused(Training& t) {
     static_assert(kBytes <= 48 * 1024, "more needs gpu::allow_shared_bytes");
     const unsigned blocks = static_cast<unsigned>(gpu::ceil_div(network.hidden, kUnits));
     LAUNCH_ON(t.stream, (forward_units<kUnits>), blocks, kThreads, kBytes, network, t.samples,
-              t.course(), schedule, exchange, t.position.data(), t.rows.data());
-    optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
+              t.sampler, schedule, exchange, t.position.data(), t.rows.data());
+    optimizers::visit_rule(t.settings.kind, [&](auto rule) {
       LAUNCH_ON(t.stream, (backward_units<decltype(rule), kUnits>), blocks, kThreads, kBytes,
-                network, t.samples, t.course(), schedule, exchange, t.position.data(),
-                t.rows.data(), t.curve.data());
+                network, t.samples, t.sampler, schedule, exchange, t.position.data(), t.rows.data(),
+                t.curve.data());
     });
   });
 }
@@ -156,7 +156,7 @@ void queue_fused(Training& t) {
 void run_fused(Training& t, size_t steps) {
   HIP_CHECK(hipMemcpyAsync(t.position.data(), &t.schedule.data()->step, sizeof(std::uint64_t),
                            hipMemcpyDeviceToDevice, t.stream));
-  mnist::run_captured(t, steps, queue_fused);
+  t.replay(steps, "fused", [&] { queue_fused(t); });
 }
 
 }  // namespace train_mnist

@@ -4,18 +4,8 @@
 
 namespace mnist {
 
-// Which image is sample i of a batch: the next of a training, or the next of a test.
-struct Shuffled {
-  Course course;
-  const Schedule* schedule;  // of the step that begins
-  __device__ size_t operator()(size_t i) const {
-    return course.order(schedule->step)(course.place(schedule->step, i));
-  }
-};
-struct InOrder {
-  size_t first;
-  __device__ size_t operator()(size_t i) const { return first + i; }
-};
+using train_toy::InOrder;
+using train_toy::Shuffled;
 
 // x[i] = pixels of image rows(i) * kPixelScale, labels[i] = its label    x (gridDim.x, 784).
 // Fixes : a host that picks the images has to copy every batch, and four bytes for each of theirs.
@@ -27,6 +17,8 @@ static __global__ void gather(float* x, int* labels, Samples samples, Rows rows)
   constexpr unsigned kPixelsPerThread = 16;  // one load of 16 bytes
   const unsigned first = threadIdx.x * kPixelsPerThread;
   if (first >= kPixels) return;
+  // exercise: which image is this block's; its 16 pixels from there on as floats, four at a time,
+  // and its label by one of the threads (about 10 lines)
   const size_t row = rows(blockIdx.x);
   const uint4 pixels = *reinterpret_cast<const uint4*>(samples.pixels + row * kPixels + first);
   float4* to = reinterpret_cast<float4*>(x + size_t{blockIdx.x} * kPixels + first);
@@ -37,6 +29,7 @@ static __global__ void gather(float* x, int* labels, Samples samples, Rows rows)
                         kPixelScale * value.w);
   }
   if (first == 0) labels[blockIdx.x] = samples.labels[row];
+  // end exercise
 }
 
 template <class Rows>
@@ -53,40 +46,22 @@ void launch_gather_in_order(float* x, int* labels, const Samples& samples, size_
   launch_gather(x, labels, samples, count, InOrder{first});
 }
 
-// losses[step of the epoch] = *loss.
-// Fixes : a host that reads every loss waits for every step.
-// Idea  : the device writes the curve; the host reads an epoch of it at once.
-// Thread: the only one does it all.
-// Costs : one launch of one thread per step.
-static __global__ void record_loss(float* losses, const float* loss, Course course,
-                                   const Schedule* schedule) {
-  losses[schedule->step % course.steps_per_epoch()] = *loss;
+const float* Training::queue_batch() {
+  launch_gather(x.data(), labels.data(), samples, batch, Shuffled{sampler, schedule.data()},
+                stream);
+  return x.data();
 }
 
-void queue_step(Training& t, LaunchLoss loss) {
-  const size_t batch = t.settings.batch;
-  Schedule* schedule = t.schedule.data();
-  // exercise: images, forward, loss, backward, the curve and the optimizer, on t.stream (about 8
-  // lines)
-  launch_gather(t.x.data(), t.labels.data(), t.samples, batch, Shuffled{t.course(), schedule},
-                t.stream);
-  const float* logits = t.model.forward(t.x.data(), batch, t.stream);
-  loss(t.loss.data(), t.grad_logits.data(), logits, {t.labels.data(), batch, kClasses},
-       t.loss_buffers.workspace(), t.stream);
-  t.model.backward(t.grad_logits.data(), t.stream);
-  LAUNCH_ON(t.stream, record_loss, 1, 1, 0, t.curve.data(), t.loss.data(), t.course(), schedule);
-  optimizers::step(t.settings.optimizer, t.model.arena(), schedule, t.stream);
-  // end exercise
+void Training::queue_loss(const float* logits) {
+  launch_loss(loss.data(), grad_y.data(), logits, {labels.data(), batch, kClasses},
+              loss_buffers.workspace(), stream);
 }
 
 }  // namespace mnist
 
 namespace train_mnist {
 
-void queue_operations(Training& t) { mnist::queue_step(t, losses::cross_entropy); }
-
-void run_operations(Training& t, size_t steps) {
-  for (size_t i = 0; i < steps; ++i) queue_operations(t);
-}
+// A step is that of step 5.6: batch, forward, loss, backward, curve, optimizer.
+void run_operations(Training& t, size_t steps) { t.run_operations(steps); }
 
 }  // namespace train_mnist

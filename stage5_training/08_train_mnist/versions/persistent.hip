@@ -19,16 +19,16 @@ namespace train_mnist {
 //         to shared memory once, one step ahead.
 template <class Rule, unsigned kUnits, bool kTile>
 static __global__ void __launch_bounds__(kThreads)
-    train_persistent(Network network, Samples samples, Course course, Schedule* schedule,
+    train_persistent(Network network, Samples samples, Sampler sampler, Schedule* schedule,
                      Exchange even, Exchange odd, float* curve, size_t steps) {
   DYNAMIC_SHARED(Shared<kUnits>, block);
   Shared<kUnits>& shared = *block;
   static_assert(sizeof(*block) % sizeof(uint4) == 0 && sizeof(Plan) % sizeof(uint4) == 0);
   Plan& plan = *reinterpret_cast<Plan*>(block + 1);
   auto tile = tile_behind<kTile>(plan, samples);
-  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(course.batch), word = t % kWords;
+  const unsigned t = threadIdx.x, batch = static_cast<unsigned>(sampler.batch), word = t % kWords;
   const Schedule begin = *schedule;
-  const size_t in_epoch = begin.step % course.steps_per_epoch();
+  const size_t in_epoch = begin.step % sampler.steps_per_epoch();
   load_w1(shared, network);
   load_small(shared, network);
   Moments<kUnits> own;
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(kThreads)
   for (size_t i = 0; i < steps; ++i) {
     const unsigned planned = static_cast<unsigned>(i % kAhead);
     if (planned == 0) {
-      make_plan(plan, course, begin, i, steps);
+      make_plan(plan, sampler, begin, i, steps);
       __syncthreads();  // the plan of the next kAhead steps is there
       if constexpr (kTile)
         if (i == 0) {
@@ -107,30 +107,29 @@ static bool choose_persistent(size_t hidden, Visit&& visit) {
 }
 
 void run_persistent(Training& t, size_t steps) {
-  const std::uint64_t per_epoch = t.course().steps_per_epoch();
-  for (std::uint64_t step = t.steps; steps > 0;) {  // a launch does not cross an epoch's end
-    const size_t part = std::min<size_t>(steps, per_epoch - step % per_epoch);
-    optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
-      choose_persistent<decltype(rule)>(
-          t.settings.hidden, [&](auto kernel, size_t bytes, unsigned blocks) {
-            LAUNCH_COOPERATIVE(kernel, blocks, kThreads, bytes, network_of(t), t.samples,
-                               t.course(), t.schedule.data(), exchange_of(t, 0), exchange_of(t, 1),
-                               t.curve.data(), part);
-          });
+  const std::uint64_t per_epoch = t.steps_per_epoch();
+  while (steps > 0) {  // a launch does not cross an epoch's end
+    const size_t part = std::min<size_t>(steps, per_epoch - t.steps % per_epoch);
+    optimizers::visit_rule(t.settings.kind, [&](auto rule) {
+      choose_persistent<decltype(rule)>(t.hidden, [&](auto kernel, size_t bytes, unsigned blocks) {
+        LAUNCH_COOPERATIVE(kernel, blocks, kThreads, bytes, network_of(t), t.samples, t.sampler,
+                           t.schedule.data(), exchange_of(t, 0), exchange_of(t, 1), t.curve.data(),
+                           part);
+      });
     });
-    step += part, steps -= part;
+    t.steps += part, steps -= part;
   }
 }
 
 std::string needs_residency(const Training& t) {
   if (const std::string why = takes_small_batches(t); !why.empty()) return why;
   bool possible = gpu::device_attribute(hipDeviceAttributeCooperativeLaunch) != 0;
-  optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
-    possible = possible &&
-               choose_persistent<decltype(rule)>(t.settings.hidden, [](auto, size_t, unsigned) {});
+  optimizers::visit_rule(t.settings.kind, [&](auto rule) {
+    possible =
+        possible && choose_persistent<decltype(rule)>(t.hidden, [](auto, size_t, unsigned) {});
   });
   if (possible) return "";
-  return "its " + std::to_string(gpu::ceil_div(t.settings.hidden, kMostUnits)) +
+  return "its " + std::to_string(gpu::ceil_div(t.hidden, kMostUnits)) +
          " blocks do not fit the device at a time";
 }
 
