@@ -68,16 +68,18 @@ TEST_CASE("ignored rows have no gradient and are not counted") {
   }
 }
 
-TEST_CASE("where every row is ignored the loss is 0 / 0, the gradient 0") {
-  Batch batch(5, 17, 4);
-  batch.ignore_index = -1;
-  batch.labels.assign(5, -1);
-  batch.count_labels();
-  for (const auto& version : testing::chosen(kVersions)) {
-    CAPTURE(version.name);
-    const Result got = run(version.launch, batch);
-    REQUIRE((std::isnan(got.loss) && got.intact));
-    for (const float grad : got.grad) REQUIRE(grad == 0);
+TEST_CASE("where every row is ignored, or there is none, the loss is 0 / 0, the gradient 0") {
+  for (const size_t rows : {5, 0}) {
+    Batch batch(rows, 17, 4);
+    batch.ignore_index = -1;
+    batch.labels.assign(rows, -1);
+    batch.count_labels();
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, rows);
+      const Result got = run(version.launch, batch);
+      REQUIRE((std::isnan(got.loss) && got.intact));
+      for (const float grad : got.grad) REQUIRE(grad == 0);
+    }
   }
 }
 

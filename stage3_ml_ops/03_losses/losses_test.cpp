@@ -92,6 +92,18 @@ TEST_CASE("probabilities of 1 / K and 0 give exact gradients at every version") 
   }
 }
 
+TEST_CASE("the loops over rows work for any number of blocks") {
+  for (const size_t blocks : {1, 3})
+    for (const Batch& batch : {Batch(33, 17, 6), Batch(1100, 5, 6)})
+      for (const auto& version : testing::chosen(kVersions)) {
+        CAPTURE(version.name, batch.rows, blocks);
+        vector_add::grid_limit = blocks * kBlock;
+        const Comparison result = check(version.launch, batch);
+        vector_add::grid_limit = vector_add::kMaxThreads;
+        REQUIRE_OK(result);
+      }
+}
+
 TEST_CASE("the entry for later stages, the loss without a gradient, and the gradient without it") {
   for (const Batch& batch : {Batch(5, 10, 4), Batch(3, 1003, 4), Batch(1, 53000, 4)}) {
     CAPTURE(batch.classes);

@@ -95,8 +95,8 @@ static __global__ void cross_entropy_gradient(float* grad, Source source, Gradie
 
 template <class Source>
 void launch_gradient(float* grad, Source source, const Gradient& output, hipStream_t stream) {
-  LAUNCH_ON(stream, (cross_entropy_gradient<Source>),
-            softmax::row_blocks(output.targets.rows, 1, kBlock), kBlock, 0, grad, source, output);
+  LAUNCH_ON(stream, (cross_entropy_gradient<Source>), row_blocks(output.targets.rows), kBlock, 0,
+            grad, source, output);
 }
 
 }  // namespace losses

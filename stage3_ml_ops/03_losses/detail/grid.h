@@ -39,6 +39,12 @@ inline unsigned tile_blocks(const Split& split) {
       std::max(gpu::ceil_div(split.vectors, kVectors), split.head + split.tail));
 }
 
+// A block for each row of a cross-entropy, as many as one launch may have: beyond that a block
+// takes several.
+inline unsigned row_blocks(size_t rows) {
+  return static_cast<unsigned>(std::min(rows, vector_add::grid_limit / kBlock));
+}
+
 // For the mean of n values: 1, or those that leave a sum each.
 inline unsigned mean_blocks(size_t n) {
   const size_t blocks = gpu::ceil_div(n, size_t{kBlock} * kLoads);

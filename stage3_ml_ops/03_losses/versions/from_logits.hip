@@ -49,8 +49,8 @@ Count launch_loss_of_logits(float* loss, const float* logits, const Targets& tar
                             const Workspace& workspace, hipStream_t stream) {
   const Count count = count_rows(targets, workspace, stream);
   if (targets.rows > 0)
-    LAUNCH_ON(stream, cross_entropy_of_logits, softmax::row_blocks(targets.rows, 1, kBlock), kBlock,
-              0, logits, (LossAndGradient{{targets, count}, logits, workspace}));
+    LAUNCH_ON(stream, cross_entropy_of_logits, row_blocks(targets.rows), kBlock, 0, logits,
+              (LossAndGradient{{targets, count}, logits, workspace}));
   launch_mean(loss, workspace.row_losses, targets.rows, count, workspace.partials, stream);
   return count;
 }

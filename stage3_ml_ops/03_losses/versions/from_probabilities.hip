@@ -63,8 +63,8 @@ void launch_from_probabilities(float* loss, float* grad, const float* logits,
   launch_loss_of_probabilities(loss, grad, targets, workspace, stream);
   if (targets.rows == 0) return;
   const Count count{targets.rows, targets.ignores() ? workspace.counted : nullptr};
-  LAUNCH_ON(stream, gradient_of_probabilities, softmax::row_blocks(targets.rows, 1, kBlock), kBlock,
-            0, grad, grad, targets, count);
+  LAUNCH_ON(stream, gradient_of_probabilities, row_blocks(targets.rows), kBlock, 0, grad, grad,
+            targets, count);
 }
 
 }  // namespace losses
