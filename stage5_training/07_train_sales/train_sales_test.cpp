@@ -17,6 +17,7 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
+#include "stage3_ml_ops/03_losses/reference.h"
 #include "stage5_training/07_train_sales/checkpoint.h"
 #include "stage5_training/07_train_sales/detail/slots.h"
 #include "stage5_training/07_train_sales/reference.h"

@@ -46,7 +46,7 @@
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
-#include "stage3_ml_ops/03_losses/losses.h"
+#include "stage3_ml_ops/03_losses/reference.h"
 
 namespace layernorm {
 
