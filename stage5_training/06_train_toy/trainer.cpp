@@ -31,7 +31,10 @@ Trainer::Trainer(sequential::Sequential trained, const Settings& wanted, size_t 
   restart();
 }
 
-Trainer::~Trainer() { static_cast<void>(hipStreamDestroy(stream)); }
+Trainer::~Trainer() {
+  static_cast<void>(hipStreamSynchronize(stream));  // graphs must live until they have run
+  static_cast<void>(hipStreamDestroy(stream));
+}
 
 void Trainer::set_curve(const CurveShape& shape) {
   if (shape.length != curve.size() || shape.every != every) forget_graphs();

@@ -100,7 +100,7 @@ class Trainer {
   DeviceBuffer<Schedule> schedule;   // of the step that begins
   DeviceBuffer<float> loss, grad_y;  // of one step
   DeviceBuffer<float> curve;
-  size_t every;             // so often a loss goes to the curve
+  size_t every = 1;         // so often a loss goes to the curve
   std::uint64_t steps = 0;  // queued so far
   hipStream_t stream = nullptr;
   dense_backward::Branches branches;  // of the stream, while it is captured
