@@ -34,11 +34,6 @@ inline constexpr unsigned kHidden = 32;  // units; a wave's size is a multiple o
 
 Sequential make_model();
 
-// The factor of 2 (y - target) in the gradient of a mean over `batch` squared errors.
-__host__ __device__ inline float gradient_scale(size_t batch) {
-  return 2.0f / static_cast<float>(batch);
-}
-
 // What the steps of every version work on.
 class Training : public train_toy::Trainer {
  public:

@@ -369,14 +369,14 @@ struct Training : mnist::Training {
 // ---- A kernel per operation -------------------------------------------------------------------
 
 inline void run_operations(Training& t, size_t steps) {
-  t.use(kSeparate, losses::launch_from_probabilities);
+  t.use(kSeparate, losses::launch_from_logits);
   t.run_operations(steps);
 }
 
 // ---- Operations that belong together ----------------------------------------------------------
 
-// What is computed is the same; what lay in memory between a convolution and its
-// ReLU, a pool's gradient and ReLU's slope, probabilities and their gradient, is never written.
+// What is computed is the same; what lay in memory between a convolution and its ReLU, a pool's
+// gradient and ReLU's slope, is never written, and the loss comes with its gradient.
 inline void run_fused(Training& t, size_t steps) {
   t.use(kFused);
   t.run_operations(steps);

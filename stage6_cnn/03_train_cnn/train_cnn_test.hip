@@ -335,6 +335,23 @@ TEST_CASE("the bound of the losses is small, and knows where float may decide ot
   REQUIRE(want.bounds[0] <= 2e-5 * want.losses[0]);  // before the first gradient nothing is decided
 }
 
+TEST_CASE("a probability that underflows makes no loss infinite") {
+  const DeviceDigits images(mnist::draw(8, 4));
+  Settings settings;
+  settings.hidden = 8, settings.batch = 4;
+  Training training(settings, images.samples());
+  const std::vector<float> sure{300, 0, 0, 0, 0, 0, 0, 0, 0, 0};  // exp(-300) is 0 as a float
+  for (const auto& version : testing::chosen(kVersions)) {
+    training.restart();
+    HIP_CHECK(hipMemcpy(training.model.tensors().back().w, sure.data(), sure.size() * sizeof(float),
+                        hipMemcpyHostToDevice));
+    train(training, version.launch, 1);
+    CAPTURE(version.name, training.losses()[0]);
+    REQUIRE(training.losses()[0] > 200);
+    REQUIRE(training.losses()[0] < 400);
+  }
+}
+
 TEST_CASE("the versions agree on the parameters, by every optimizer", "[long]") {
   const DeviceDigits images(mnist::draw(150, 4));
   for (const optimizers::Kind kind : optimizers::kKinds) {

@@ -1,5 +1,5 @@
 // How large this step's grids are. A grid follows from the number of elements alone, and with it
-// the order of all additions. Host code.
+// the order of all additions. Host code, but for the last function.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +52,8 @@ inline unsigned mean_blocks(size_t n) {
 }
 
 // What the squared error's gradient is p - t times of.
-inline float squared_error_scale(size_t n) { return 2.0f / static_cast<float>(n); }
+__host__ __device__ inline float squared_error_scale(size_t n) {
+  return 2.0f / static_cast<float>(n);
+}
 
 }  // namespace losses

@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(kThreads)
   __shared__ size_t row_of[kTile];
   __shared__ float of_groups[kGroups][kSlots];
   const unsigned group = threadIdx.x / kHidden;
-  const float scale = gradient_scale(sampler.batch);
+  const float scale = losses::squared_error_scale(sampler.batch);
   if (threadIdx.x < kSlotParts) weights[threadIdx.x] = load_slots(w, places, threadIdx.x);
   Unit gradient = {};
   float loss = 0;

@@ -56,7 +56,7 @@ __device__ inline void add_step(Unit& gradient, float& loss, float4& next, float
     const Unit unit = load_unit(reinterpret_cast<const float*>(weights), threadIdx.x % kHidden);
     const size_t left = batch - first;
     add_tile(gradient, loss, unit, tile, static_cast<unsigned>(left < kTile ? left : kTile),
-             gradient_scale(batch));
+             losses::squared_error_scale(batch));
     if (!last) __syncthreads();  // nobody reads this tile any more
   }
 }
