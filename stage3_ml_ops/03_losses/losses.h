@@ -25,6 +25,7 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 
 namespace losses {
