@@ -71,11 +71,7 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
 
 # Steps whose plain C++ includes headers of steps in the old form, which hold kernels. The same list is
 # COURSE_ON_OLD_STEPS in CMakeLists.txt.
-ON_OLD_STEPS = {"stage3_ml_ops/03_losses": "its fused versions are those of 3.2",
-                "stage5_training/05_sequential": "its layers are those of 5.2",
-                "stage5_training/06_train_toy": "the model is 5.5's",
-                "stage5_training/07_train_sales": "the model is 5.5's",
-                "stage5_training/08_train_mnist": "its loss is 3.3's"}
+ON_OLD_STEPS = {"stage5_training/05_sequential": "its layers are those of 5.2"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

@@ -8,12 +8,12 @@ namespace softmax {
 enum class Choice { online, row_in_registers, row_in_shared };
 
 // `choice` was the fastest at a matrix of (rows, from_cols). It is taken from that many columns on.
-struct Measured {
+struct Fastest {
   size_t from_cols, rows;
   Choice choice;
 };
 
-inline constexpr Measured kMeasured[] = {
+inline constexpr Fastest kFastest[] = {
     // choices: results/h200/softmax.json: online row_in_registers row_in_shared
     // NVIDIA H200, 2026-11-22
     {4096, 65536, Choice::row_in_registers},
@@ -24,8 +24,8 @@ inline constexpr Measured kMeasured[] = {
 
 // The choice for rows of `cols` elements. Shorter rows than any measured count as the shortest.
 constexpr Choice choice(size_t cols) {
-  Choice result = kMeasured[0].choice;
-  for (const Measured& measured : kMeasured)
+  Choice result = kFastest[0].choice;
+  for (const Fastest& measured : kFastest)
     if (cols >= measured.from_cols) result = measured.choice;
   return result;
 }

@@ -1,6 +1,6 @@
 // A softmax and its loss by one thread per row, with the mistakes that losses_test.cpp must see.
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

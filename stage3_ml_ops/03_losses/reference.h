@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/rounding.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/reference.h"
 #include "stage3_ml_ops/03_losses/detail/targets.h"
 
 namespace losses {

@@ -37,6 +37,7 @@
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage3_ml_ops/01_matrix_activations/detail/grid.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage3_ml_ops/02_softmax/detail/row.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"

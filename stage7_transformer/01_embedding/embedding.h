@@ -38,7 +38,7 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/team.h"
 
 namespace embedding {
 

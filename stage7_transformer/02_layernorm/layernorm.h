@@ -45,7 +45,8 @@
 #include "stage1_vector/01_vector_add/vector_add.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/row.h"
+#include "stage3_ml_ops/02_softmax/reference.h"
 #include "stage3_ml_ops/03_losses/reference.h"
 
 namespace layernorm {

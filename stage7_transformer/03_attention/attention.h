@@ -42,6 +42,7 @@
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
 #include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage2_matrix/03_gemm/gemm.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage4_forward/01_dense/reference.h"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/row_loss.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

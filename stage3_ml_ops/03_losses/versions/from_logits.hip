@@ -1,6 +1,6 @@
 // from_logits: log-sum-exp: no probability is stored, and none underflows.
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/team.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

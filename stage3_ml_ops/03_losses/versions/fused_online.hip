@@ -6,7 +6,7 @@
 //         the cache may serve.
 // Costs : 8 to 12 bytes of global memory per logit.
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

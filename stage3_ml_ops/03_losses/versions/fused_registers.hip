@@ -5,7 +5,7 @@
 //         team of threads holds the row between its maximum and its gradient.
 // Costs : 8 bytes of global memory per logit. Rows that registers can't hold go to `online`.
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

@@ -6,7 +6,7 @@
 // Costs : 8 bytes of global memory per logit. Slower than fused_registers at every committed shape,
 //         whose rows fit into registers; rows that neither memory holds go to `online`.
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 

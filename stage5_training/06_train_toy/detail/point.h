@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/gpu.h"
-#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/02_softmax/detail/team.h"
 
 namespace train_toy {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "common/gpu.h"
-#include "stage5_training/07_train_sales/detail/slots.h"
+#include "stage5_training/07_train_sales/detail/owned.h"
 
 namespace train_sales {
 
