@@ -95,7 +95,8 @@ std::vector<const Row*> peers_of(const std::vector<Row>& rows) {
 double of_peer(const Row& row, const Row& peer) { return row.ms > 0 ? peer.ms / row.ms : 0; }
 
 const char* status(const Row& row) {
-  return !row.skipped.empty() ? "skipped" : row.check.ok ? "ok" : "FAIL";
+  if (!row.skipped.empty()) return "skipped";
+  return row.check.ok && row.missed.empty() ? "ok" : "FAIL";
 }
 
 // ---- Cells ------------------------------------------------------------------------------------
@@ -136,6 +137,7 @@ std::string share_text(const Row& row) {
 std::string verdict_text(const Row& row) {
   const Comparison& check = row.check;
   if (!row.skipped.empty()) return row.skipped;
+  if (check.ok && !row.missed.empty()) return fmt::format("FAIL ({})", row.missed);
   if (check.ok && check.compared == 0) return "not compared";
   if (check.ok) return fmt::format("ok (bound {:.1e})", check.bound);
   std::string text = fmt::format("FAIL (bound {:.1e}, got {:g}, want {:g}, {} of {} wrong",

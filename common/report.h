@@ -44,6 +44,9 @@ struct Row {
   Work work;
   Comparison check;  // check.compared == 0: nothing was compared
   std::string note;  // printed behind the verdict, e.g. "bit-identical over 100 runs"
+  // What the result was promised to reach and has not, for a row that FAILs for that alone:
+  // "test 96.1%, promised 97.5%"; empty: nothing.
+  std::string missed = {};
   std::vector<std::size_t> shape = {};  // of the output: the worst index prints as [row,column]
 };
 

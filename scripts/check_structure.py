@@ -66,13 +66,15 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage5_training/03_gradient_check": "the backward passes of earlier steps, and losses on the host",
             "stage5_training/05_sequential": "launches the layers of stages 3 to 5",
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
-            "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph"}
+            "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph",
+            "stage5_training/08_train_mnist": "replays the kernels of `operations` from a graph"}
 
 # Steps whose plain C++ includes headers of steps in the old form, which hold kernels. The same list is
 # COURSE_ON_OLD_STEPS in CMakeLists.txt.
 ON_OLD_STEPS = {"stage5_training/05_sequential": "its layers are those of 5.2",
                 "stage5_training/06_train_toy": "the model is 5.5's",
-                "stage5_training/07_train_sales": "the model is 5.5's"}
+                "stage5_training/07_train_sales": "the model is 5.5's",
+                "stage5_training/08_train_mnist": "the model is 5.5's"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

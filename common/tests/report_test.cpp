@@ -151,6 +151,16 @@ TEST_CASE("report: a whole table") {
   CHECK(report.finish() == 0);
 }
 
+TEST_CASE("report: a right result that does not reach what was promised fails") {
+  Printed printed;
+  printed.report.table("n=4096");
+  Row row = checked(timed("fused", 1, kGemmWork), 0, 0, 0);
+  row.missed = "test 96.1%, promised 97.5%";
+  printed.report.add(row);
+  CHECK(contains_text(printed.text(), "FAIL (test 96.1%, promised 97.5%)\n"));
+  CHECK(printed.report.finish() == 1);
+}
+
 TEST_CASE("report: a failure says what, where and how much, and is the exit code") {
   Printed printed;
   printed.report.table("n=4096");

@@ -39,7 +39,9 @@
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage3_ml_ops/02_softmax/detail/row.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage3_ml_ops/03_losses/reference.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 
 namespace activation_backward {

@@ -2,6 +2,7 @@
 // see them fail.
 #include "common/gpu.h"
 #include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/02_activation_backward/activation_backward.h"

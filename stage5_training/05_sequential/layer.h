@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/gpu_runtime.h"
-#include "stage4_forward/01_dense/dense.h"
+#include "stage4_forward/01_dense/reference.h"
 #include "stage5_training/01_dense_backward/branches.h"
 
 namespace sequential {

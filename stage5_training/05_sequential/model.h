@@ -92,6 +92,9 @@ class Sequential {
   // gradients as far as they are reserved.
   size_t parameter_bytes() const { return parameters_.bytes(); }
   size_t step_bytes() const { return step_memory_.bytes(); }
+  // How often the memory of a step was given back: a graph that was captured before does not know
+  // where the new one is.
+  size_t moves() const { return moves_; }
 
   // One of kVersions' modes; a new model has the last. Ends a step that has begun.
   void set_mode(const Mode& mode);
@@ -123,6 +126,7 @@ class Sequential {
   std::vector<char> fused_;      // whether layer i does the work of layer i + 1
   std::vector<size_t> back_to_;  // layer i's backward() does that of the layers from here on
   DeviceBuffer<float> step_memory_;
+  size_t moves_ = 0;
   std::vector<float*> outputs_;  // of the layers
   float* gradients_[2] = {};
   size_t max_batch_ = 0, max_batch_of_layers_ = 0;  // reserved here, and in the layers

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -199,7 +200,8 @@ Loss mean_squared_error_cpu(const Values& y, const std::vector<float>& targets) 
 
 // The float versions take exp of z - max, an argument that is off by u times its size; exp is off
 // by 4 u, the sum by `classes` u, the quotient by 2.5 u, the logarithm by 4 u.
-Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t classes) {
+Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t classes,
+                       bool stores_floats) {
   const size_t rows = labels.size();
   if (y.value.size() != rows * classes)
     throw std::invalid_argument("cross_entropy_cpu: " + std::to_string(rows) + " labels of " +
@@ -229,7 +231,8 @@ Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t c
     const double of_p = std::expm1(2 * off) + roundings(depth) * std::exp(2 * off);
     for (size_t c = 0; c < classes; ++c) {
       const double p = std::exp(logits[c] - max) / sum, one_hot = c == label ? 1 : 0;
-      loss.grad.value[row * classes + c] = (p - one_hot) / count;
+      const double stored = stores_floats ? static_cast<double>(static_cast<float>(p)) : p;
+      loss.grad.value[row * classes + c] = (stored - one_hot) / count;
       loss.grad.error[row * classes + c] =
           (p * of_p + roundings(3) * (p * (1 + of_p) + one_hot)) / count + activations::kTiny;
     }
@@ -277,6 +280,20 @@ std::vector<Values> DoubleModel::parameters_of(size_t layer) const {
   return parameters;
 }
 
+namespace {
+
+// The value as a float that is so many floats nearer to 0.
+double stored(double value, int toward_zero, bool is_tanh) {
+  float result = static_cast<float>(value);
+  const float away = std::copysign(std::numeric_limits<float>::infinity(), result);
+  for (int i = 0; i < std::abs(toward_zero) && result != 0; ++i)
+    result = std::nextafter(result, toward_zero > 0 ? 0.0f : away);
+  if (is_tanh) result = std::clamp(result, -1.0f, 1.0f);
+  return static_cast<double>(result);
+}
+
+}  // namespace
+
 const Values& DoubleModel::forward(Values x, size_t batch) {
   if (x.value.size() != batch * model_.inputs() || x.error.size() != x.value.size())
     throw std::invalid_argument("DoubleModel: x is not (" + std::to_string(batch) + ", " +
@@ -293,7 +310,9 @@ const Values& DoubleModel::forward(Values x, size_t batch) {
           input.value[j] = -input.value[j];
     Values y = layer.forward_double(input, parameters_of(i), batch);
     if (deviation_.stores_floats)
-      for (double& value : y.value) value = static_cast<double>(static_cast<float>(value));
+      for (double& value : y.value)
+        value = stored(value, layer.parameters().empty() ? deviation_.toward_zero : 0,
+                       dynamic_cast<const Tanh*>(&layer) != nullptr);
     inputs_.push_back(std::move(y));
   }
   return inputs_.back();
@@ -304,9 +323,16 @@ Values DoubleModel::backward(const Values& grad_y) {
     throw std::logic_error("DoubleModel: there is no forward pass that backward could belong to");
   std::vector<std::vector<Values>> of_layers(model_.layers());
   Values grad = grad_y;
-  for (size_t i = model_.layers(); i-- > 0;)
-    grad =
-        model_.layer(i).backward_double(of_layers[i], grad, inputs_[i], parameters_of(i), batch_);
+  for (size_t i = model_.layers(); i-- > 0;) {
+    const Layer& layer = model_.layer(i);
+    if (deviation_.stores_floats && dynamic_cast<const Tanh*>(&layer) != nullptr) {
+      const std::vector<double>& y = inputs_[i + 1].value;  // where it is nearly 1, the slope has
+      for (size_t j = 0; j < y.size(); ++j)                 // hardly a digit left
+        grad.value[j] *= 1 - y[j] * y[j];
+    } else {
+      grad = layer.backward_double(of_layers[i], grad, inputs_[i], parameters_of(i), batch_);
+    }
+  }
   gradients_.clear();
   for (std::vector<Values>& of_layer : of_layers)
     for (Values& gradient : of_layer) gradients_.push_back(std::move(gradient));

@@ -78,16 +78,22 @@ Loss mean_squared_error_cpu(const Values& y, const std::vector<float>& targets);
 
 // The mean of -log softmax(y)[label] over the rows of y (rows, classes) whose label is not
 // negative. Softmax may turn what a row's logits are off by, at most e, into a factor of exp(2e) of
-// a probability; the loss of the row moves by no more than 2e.
-Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t classes);
+// a probability; the loss of the row moves by no more than 2e. stores_floats: the gradient is that
+// of probabilities that are rounded to float: of one near 1, less 1, a multiple of 2^-24 is left.
+Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t classes,
+                       bool stores_floats = false);
 
 // ---- A training -------------------------------------------------------------------------------
 
 // How a twin's run differs from the reference's, where a float version's might.
 struct Deviation {
-  bool stores_floats = false;  // each layer's output is rounded to float
-  double other_side = 0;       // a sum that is nearer to ReLU's corner than this share of its error
-                               // passes the other way
+  // Each layer's output is rounded to float, and tanh's slope is taken of what is stored.
+  bool stores_floats = false;
+  // What an activation stores is so many floats nearer to 0; below 0: farther from it, but tanh's
+  // not beyond 1.
+  int toward_zero = 0;
+  // A sum that is nearer to ReLU's corner than this share of its error passes the other way.
+  double other_side = 0;
 };
 
 // A model's layers, with parameters and optimizer states of their own on the host. The Sequential

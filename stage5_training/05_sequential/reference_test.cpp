@@ -160,16 +160,30 @@ TEST_CASE("a twin sees a sum in doubt on the other side of ReLU's corner") {
   Sequential model{Linear(1, 2), ReLU(), Linear(2, 1)};
   const std::vector<std::vector<float>> parameters{{1, 1}, {-1, 2}, {1, 1}, {0}};
   const Values one = dense::exactly({1}), grad = dense::exactly({1});
-  DoubleModel plain(model, parameters), twin(model, parameters, {false, 1});
+  DoubleModel plain(model, parameters), twin(model, parameters, {false, 0, 1});
   for (DoubleModel* run : {&plain, &twin}) run->parameter(1)[0].w = -1 + 1e-9;  // a sum of 1e-9
   plain.forward(one, 1), plain.backward(grad);
   twin.forward(one, 1), twin.backward(grad);
   CHECK(plain.gradients()[1].value == std::vector<double>{1, 1});
   CHECK(twin.gradients()[1].value == std::vector<double>{0, 1});
   CHECK(plain.gradients()[1].error[0] >= 1);  // the bound knows of it
-  DoubleModel stored(model, parameters, {true, 0});
-  stored.parameter(3)[0].w = 1e-9;
-  CHECK(stored.forward(one, 1).value[0] == 3);
+}
+
+TEST_CASE("a twin stores floats, and what is left of tanh's slope where it is nearly 1") {
+  const Values one = dense::exactly({1}), grad = dense::exactly({1});
+  Sequential model{Linear(1, 1), Tanh()};
+  const auto run = [&](float weight, int toward_zero) {
+    DoubleModel twin(model, {{weight}, {0}}, {true, toward_zero, 0});
+    const double y = twin.forward(one, 1).value[0];
+    twin.backward(grad);
+    return std::pair{y, twin.gradients()[0].value[0]};
+  };
+  constexpr double kUlp = 1.0 / (1 << 24);
+  CHECK(run(12, 0) == std::pair{1 - 0.0, 0.0});  // 1 - 8e-11 is no float
+  CHECK(run(12, 2) == std::pair{1 - 2 * kUlp, 1 - (1 - 2 * kUlp) * (1 - 2 * kUlp)});
+  CHECK(run(12, -2) == std::pair{1.0, 0.0});
+  CHECK(run(-12, 1).first == kUlp - 1);
+  CHECK(run(0, 3) == std::pair{0.0, 1.0});
 }
 
 TEST_CASE("what is not a training of this model is refused") {

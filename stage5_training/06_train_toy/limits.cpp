@@ -21,9 +21,9 @@ constexpr size_t kMostPoints = 100000;
 
 }  // namespace
 
-std::string nothing_against(const Trainer&) { return ""; }
+std::string nothing_against(const Training&) { return ""; }
 
-std::string why_not_block(const Trainer& t) {
+std::string why_not_block(const Training& t) {
   if (t.widths().size() > kMaxLayers + 1) return more_than(kMaxLayers, "layers");
   if (t.widths().back() > kUnits) return more_than(kUnits, "classes");
   if (t.model.parameter_count() > kMaxThreads) return more_than(kMaxThreads, "parameters");
@@ -32,7 +32,7 @@ std::string why_not_block(const Trainer& t) {
   return "";
 }
 
-std::string why_not_registers(const Trainer& t) {
+std::string why_not_registers(const Training& t) {
   constexpr size_t kInputs = 4, kHidden = 16, kClasses = 4;
   const std::vector<size_t>& widths = t.widths();
   if (widths.size() < 3 || widths.size() > 4) return "not one or two hidden layers";
@@ -41,12 +41,12 @@ std::string why_not_registers(const Trainer& t) {
     return more_than(kHidden, "units in a hidden layer");
   if (widths.back() > kClasses) return more_than(kClasses, "classes");
   if (t.points() > kMostPoints ||
-      registers_shared_bytes(t.network(), t.settings().kind) > gpu::max_shared_bytes())
+      registers_shared_bytes(t.network(), t.settings.kind) > gpu::max_shared_bytes())
     return kTooManyPoints;
   return "";
 }
 
-std::string why_not_wave(const Trainer& t) {
+std::string why_not_wave(const Training& t) {
   const std::vector<size_t> widths{kWaveInputs, kWaveHidden, kWaveClasses};
   if (t.widths() != widths || t.points() != kWavePoints)
     return "a wave holds 4 points and 8 hidden units";
@@ -58,7 +58,7 @@ void require(const std::string& refusal) {
   if (!refusal.empty()) throw std::invalid_argument("train_toy: " + refusal);
 }
 
-const Version<Launch>& best(const Trainer& t) {
+const Version<Launch>& best(const Training& t) {
   const Version<Launch>* found = kVersions;
   for (const auto& version : kVersions)
     if (version.launch.why_not(t).empty()) found = &version;

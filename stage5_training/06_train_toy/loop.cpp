@@ -1,8 +1,10 @@
 #include "stage5_training/06_train_toy/loop.h"
 
+#include <algorithm>
+
 namespace train_toy {
 
-void launch_spans(Trainer& t, unsigned steps, unsigned longest, QueueSpan queue) {
+void launch_spans(Training& t, unsigned steps, unsigned longest, QueueSpan queue) {
   t.require_room(steps);
   const Network n = t.network();
   while (steps > 0) {
@@ -10,8 +12,9 @@ void launch_spans(Trainer& t, unsigned steps, unsigned longest, QueueSpan queue)
     Arrays arrays = make_arrays(t, prepared);
     for (unsigned begin = 0; begin < prepared; begin += longest) {
       const unsigned count = std::min(longest, prepared - begin);
-      queue(n, t.settings().kind, arrays, Span{t.done, count, t.every}, t.stream);
-      arrays.schedules += count, t.done += count;
+      queue(n, t.settings.kind, arrays,
+            {static_cast<unsigned>(t.steps), count, static_cast<unsigned>(t.every)}, t.stream);
+      arrays.schedules += count, t.steps += count;
     }
     steps -= prepared;
   }

@@ -10,7 +10,7 @@
 namespace train_toy {
 
 // The logits (points, classes) for x (points, inputs).
-static std::vector<float> logits_of(Trainer& t, const std::vector<float>& x) {
+static std::vector<float> logits_of(Training& t, const std::vector<float>& x) {
   const size_t count = x.size() / t.widths().front();
   const DeviceBuffer<float> d_x(x);
   const float* logits = t.model.forward(d_x.data(), count, t.stream);
@@ -29,7 +29,7 @@ static std::vector<int> classes_of(const std::vector<float>& logits, size_t clas
   return result;
 }
 
-Score score_of(Trainer& t, const Points& points) {
+Score score_of(Training& t, const Points& points) {
   const size_t classes = t.widths().back(), count = points.labels.size();
   const std::vector<float> logits = logits_of(t, points.x);
   const std::vector<int> predicted = classes_of(logits, classes);
@@ -135,7 +135,7 @@ static std::vector<float> grid_of(const Frame& f, size_t rows, size_t columns) {
   return x;
 }
 
-void draw_boundary(Trainer& t, const Points& points, Report& report) {
+void draw_boundary(Training& t, const Points& points, Report& report) {
   constexpr size_t kRows = 18, kColumns = 48;
   const bool color = has_color();
   const char* regions[] = {" ", has_utf8() ? "·" : ".", has_utf8() ? "░" : ":"};
@@ -165,7 +165,7 @@ void draw_boundary(Trainer& t, const Points& points, Report& report) {
   }
 }
 
-void add_series(const std::string& name, Trainer& t, const Points& points, Report& report) {
+void add_series(const std::string& name, Training& t, const Points& points, Report& report) {
   constexpr size_t kCells = 48;
   const size_t classes = t.widths().back();
   const std::vector<float> x = grid_of(frame_of(points), kCells, kCells);

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "common/report.h"
-#include "stage5_training/06_train_toy/trainer.h"
+#include "stage5_training/06_train_toy/training.h"
 
 namespace train_toy {
 
 struct Score {
   double loss, accuracy;  // the mean loss, and the share of points whose class is right
 };
-Score score_of(Trainer& t, const Points& points);
+Score score_of(Training& t, const Points& points);
 std::string score_text(const Score& score);
 
 // A number by a format of printf.
@@ -22,9 +22,9 @@ std::string text(const char* format, double value);
 void draw_curve(const std::vector<float>& losses, unsigned every, Report& report);
 
 // Where the model sees which class, and the points on top.
-void draw_boundary(Trainer& t, const Points& points, Report& report);
+void draw_boundary(Training& t, const Points& points, Report& report);
 
 // The same for `course plot`: the points, and what the model says on a grid.
-void add_series(const std::string& name, Trainer& t, const Points& points, Report& report);
+void add_series(const std::string& name, Training& t, const Points& points, Report& report);
 
 }  // namespace train_toy

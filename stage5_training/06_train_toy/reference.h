@@ -1,21 +1,39 @@
-// The reference of step 5.6: the first steps of a training in double.
+// The reference of a training's first steps: the model in double (step 5.5), from the same
+// parameters, with the same batches. Steps 5.7 and 5.8 hold their versions against it too.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
-#include "stage5_training/04_optimizers/optimizers.h"
-#include "stage5_training/06_train_toy/data.h"
+#include "stage5_training/05_sequential/reference.h"
+#include "stage5_training/06_train_toy/trainer.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 
 namespace train_toy {
 
-// The trajectory from these parameters, which lie in the order of the model's. Ten times what the
-// twins drift away is allowed, and 4 u: a loss near 0 is the logarithm of 1 + e, a sum that has
-// lost what is below u. Long trainings drift apart for good: what can be compared then is the
-// accuracy. It may end before `steps` steps.
-Trajectory trajectory_cpu(const std::vector<size_t>& widths, const Points& points,
-                          const std::vector<float>& parameters, optimizers::Kind kind,
-                          const optimizers::Hyperparameters& hyper, size_t steps);
+// The data of a training on the host. Steps count from 0.
+struct Examples {
+  std::function<sequential::Values(std::uint64_t step)> x;  // (batch, inputs)
+  // The loss of y (batch, outputs); stores_floats as sequential::cross_entropy_cpu has it.
+  std::function<sequential::Loss(std::uint64_t step, const sequential::Values& y,
+                                 bool stores_floats)>
+      loss;
+};
+
+// A model's parameters that lie one behind the other, tensor by tensor.
+std::vector<std::vector<float>> by_tensor(const sequential::Sequential& model,
+                                          const std::vector<float>& parameters);
+
+// What the first steps of a training must do from `parameters`, which lie one behind the other in
+// the order of the model's tensors: the losses and the first gradient of a DoubleModel, and what
+// its twins drift away. A twin stores layers' outputs and probabilities as floats; the first one
+// also decides otherwise where a float version might: whether a sum that is nearly 0 is above
+// ReLU's corner. Long trainings drift apart for good: the trajectory may end before `steps` steps,
+// and what can be compared then is what was learnt.
+Trajectory trajectory_cpu(const sequential::Sequential& model, const std::vector<float>& parameters,
+                          const Settings& settings, size_t batch, const Examples& examples,
+                          size_t steps, const Twins& drift);
 
 }  // namespace train_toy

@@ -7,6 +7,8 @@
 
 #include "common/program.h"
 #include "common/training.h"
+#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage5_training/06_train_toy/epochs.h"
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage5_training/06_train_toy/train_toy.h"
 
@@ -18,7 +20,7 @@ using train_toy::Score;
 using train_toy::score_of;
 using train_toy::score_text;
 using train_toy::text;
-using train_toy::Trainer;
+using train_toy::Training;
 
 namespace {
 
@@ -26,20 +28,6 @@ constexpr unsigned kCheckedSteps = kTimes ? 20 : 2;
 constexpr unsigned kCurvePoints = 100;            // of the loss curve
 constexpr unsigned kEpochsPerPiece = 1000;        // at most, from checkpoint to checkpoint
 constexpr std::uint64_t kMaxEpochs = 1000000000;  // as --epochs
-
-optimizers::Kind kind_of(const std::string& name) {
-  for (const optimizers::Kind kind : optimizers::kKinds)
-    if (name == optimizers::name(kind)) return kind;
-  throw UsageError("--optimizer: '" + name + "' is unknown");
-}
-
-train_toy::Settings settings_of(const Options& options) {
-  train_toy::Settings settings;
-  settings.kind = kind_of(options.training.optimizer);
-  settings.hyper.learning_rate = static_cast<float>(options.training.learning_rate);
-  settings.seed = options.seed;
-  return settings;
-}
 
 std::string problem_text(const train_toy::DataSet& data, const Points& points,
                          const Options& options) {
@@ -62,7 +50,7 @@ Work work_of(const train_toy::DataSet& data, const Points& points, double epochs
 
 // Trains from the beginning until a third of a second has been spent, five times at most, or as
 // often as --repeat says. The last training's model and curve remain.
-Timing time_training(Trainer& t, const train_toy::Launch& launch, unsigned epochs, unsigned every,
+Timing time_training(Training& t, const train_toy::Launch& launch, unsigned epochs, unsigned every,
                      int repeat) {
   std::vector<double> ms;
   double spent = 0;
@@ -77,28 +65,26 @@ Timing time_training(Trainer& t, const train_toy::Launch& launch, unsigned epoch
   return summarize(ms);
 }
 
-// Throws training::Diverged where the losses that the curve has from step `begin` on, or the
-// parameters, are not finite.
-void require_finite(const Trainer& t, unsigned begin, const training::Kept& kept) {
-  const std::vector<float> curve = t.curve.to_host();
-  for (size_t i = begin / t.every; i < t.done / t.every; ++i)
-    training::require_finite(curve, i, i + 1, (i + 1) * t.every - 1 - i, 0, kept);
-  sequential::require_finite(t.model, t.settings().kind, t.done, kept);
+// Throws training::Diverged where the losses on the curve, or the parameters, are not finite.
+void require_finite(const Training& t) {
+  size_t i = 0;
+  for (const float loss : t.losses())
+    training::require_finite({loss}, 0, 1, ++i * t.every - 1, 0, {});
+  sequential::require_finite(t.model, t.settings.kind, t.steps, {});
 }
 
-// The first steps of a version against the trajectory, and the gradient of the very first.
-Comparison check_first_steps(Trainer& t, const train_toy::Launch& launch,
-                             const train_toy::Trajectory& want) {
-  t.reset(kCheckedSteps, 1);
-  const std::vector<float> before = train_toy::parameters_of(t);
-  launch.run(t, 1);
-  HIP_CHECK(hipStreamSynchronize(t.stream));
-  const Comparison gradient =
-      train_toy::compare_gradient(t.model, t.settings().kind, t.settings().hyper, before, want);
-  t.reset(kCheckedSteps, 1);
-  launch.run(t, kCheckedSteps);
-  HIP_CHECK(hipStreamSynchronize(t.stream));
-  return together({train_toy::compare_losses(t.curve.to_host(), want), gradient});
+// Queues steps by a version.
+train_toy::QueueSteps by(const train_toy::Launch& launch, Training& t) {
+  return [&](size_t count) { launch.run(t, static_cast<unsigned>(count)); };
+}
+
+// What the training of a data set was promised to reach and has not; or nothing.
+std::string missed(const train_toy::DataSet& data, const Score& score, const Options& options) {
+  const bool promised = train_toy::as_promised(options, train_toy::kDefaults) &&
+                        options.training.epochs >= train_toy::kPromisedEpochs;
+  if (!promised || score.accuracy >= data.accuracy) return "";
+  return "accuracy " + text("%.4g", 100 * score.accuracy) + "%, promised " +
+         text("%.4g", 100 * data.accuracy) + "%";
 }
 
 // A table: the whole training by every version that was asked for.
@@ -106,7 +92,7 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
   const Points points = data.make(options.seed);
   const unsigned epochs = static_cast<unsigned>(options.training.epochs);
   const unsigned every = std::max(1u, epochs / kCurvePoints);
-  Trainer t(data.widths, points, settings_of(options));
+  Training t(data.widths, points, train_toy::settings_of(options));
   const train_toy::Trajectory want = train_toy::trajectory_cpu(t, points, kCheckedSteps);
   report.table(problem_text(data, points, options), 0,
                "checked: the first gradient and the losses of the first " +
@@ -124,15 +110,18 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
     row.work = work_of(data, points, epochs);
     row.skipped = version.launch.why_not(t);
     if (row.skipped.empty()) {
-      row.check = check_first_steps(t, version.launch, want);
+      t.set_curve({kCheckedSteps});
+      row.check = train_toy::check_first_steps(t, by(version.launch, t), want);
     }
     if (kTimes && row.skipped.empty() && row.check.ok) {
       const Timing timing = time_training(t, version.launch, epochs, every, options.repeat);
-      require_finite(t, 0, {});
+      require_finite(t);
       row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
       const double us = 1e3 * row.ms / epochs;
-      row.note = text(us < 100 ? "%.3g us per epoch, " : "%.0f us per epoch, ", us) +
-                 score_text(score_of(t, points));
+      const Score score = score_of(t, points);
+      row.missed = missed(data, score, options);
+      row.note =
+          text(us < 100 ? "%.3g us per epoch, " : "%.0f us per epoch, ", us) + score_text(score);
       curve = t.curve.to_host();
       columns.push_back(version.name);
       for (size_t i = 0; i < curves.size(); ++i) curves[i].push_back(static_cast<double>(curve[i]));
@@ -153,7 +142,7 @@ const train_toy::DataSet& kept() { return train_toy::data_sets().back(); }
 
 void evaluate(const Options& options, Report& report) {
   const Points points = kept().make(options.seed);
-  Trainer t(kept().widths, points, settings_of(options));
+  Training t(kept().widths, points, train_toy::settings_of(options));
   const auto state = training::load_or_refuse(
       [&] { return sequential::load(options.training.evaluate, t.model); });
   const Score score = score_of(t, points);
@@ -165,27 +154,21 @@ void evaluate(const Options& options, Report& report) {
   add_series(kept().name, t, points, report);
 }
 
-// Loads the checkpoint into the trainer's model. What it was trained with must be what the options
-// say: otherwise it would be no continuation.
-unsigned resume(Trainer& t, const Options& options) {
+// The epochs behind the checkpoint that the training goes on from.
+unsigned resume(Training& t, const Options& options) {
   const std::string& path = options.training.checkpoint;
-  const auto state = training::load_or_refuse([&] { return sequential::load(path, t.model); });
-  if (state.optimizer != options.training.optimizer || state.seed != options.seed)
-    throw UsageError("--resume: " + path + " was trained with --optimizer " +
-                     (state.optimizer.empty() ? "none" : state.optimizer) + " --seed " +
-                     std::to_string(state.seed));
-  if (state.epochs != state.steps || state.epochs > kMaxEpochs)
+  training::load_or_refuse([&] { t.resume(path); });
+  if (t.steps > kMaxEpochs)
     throw UsageError("--resume: " + path + " is no checkpoint of train_toy");
-  if (state.epochs >= options.training.epochs)
-    throw UsageError("--resume: " + path + " has " + std::to_string(state.epochs) +
+  if (t.steps >= options.training.epochs)
+    throw UsageError("--resume: " + path + " has " + std::to_string(t.steps) +
                      " epochs behind it; ask for more with --epochs");
-  return static_cast<unsigned>(state.epochs);
+  return static_cast<unsigned>(t.steps);
 }
 
 void train_and_keep(const Options& options, Report& report) {
-  const std::string& path = options.training.checkpoint;
   const Points points = kept().make(options.seed);
-  Trainer t(kept().widths, points, settings_of(options));
+  Training t(kept().widths, points, train_toy::settings_of(options));
   const Version<train_toy::Launch>* version = &train_toy::best(t);
   for (const auto& candidate : train_toy::kVersions)
     if (!options.versions.empty() && options.versions[0] == candidate.name) version = &candidate;
@@ -195,31 +178,18 @@ void train_and_keep(const Options& options, Report& report) {
   const unsigned epochs = static_cast<unsigned>(options.training.epochs);
   const unsigned every = std::max(1u, epochs / kCurvePoints);
   const unsigned begin = options.training.resume ? resume(t, options) : 0;
-  t.go_on(begin, epochs, every);
+  t.set_curve({epochs / every, every});
   const unsigned piece = std::clamp(epochs / 10, 1u, kEpochsPerPiece);
   report.table(problem_text(kept(), points, options));
   const training::Interrupt interrupt;
-  training::Progress progress(epochs);
-  training::Kept last_good{path, begin};
-  double ms = 0;
-  while (t.done < epochs) {
-    const HostTimer timer;
-    version->launch.run(t, std::min(piece, epochs - t.done));
-    HIP_CHECK(hipStreamSynchronize(t.stream));
-    ms += timer.ms();
-    require_finite(t, begin, last_good);
+  train_toy::Epochs run{epochs, piece, piece, options.training.checkpoint};
+  run.after_round = [&](size_t done, double, const training::Kept& last_good) {
     const Score now = score_of(t, points);
     if (!std::isfinite(now.loss))
-      training::stop_diverged("the loss after epoch " + std::to_string(t.done), last_good);
-    const sequential::TrainingState state{
-        t.done, t.done, options.seed, options.training.optimizer, {}};
-    sequential::save(path, t.model, &state);
-    last_good.steps = t.done;
-    progress.finish_epoch(t.done, score_text(now));
-    if (interrupt.asked() && t.done < epochs)
-      interrupt.stop("stopped after epoch " + std::to_string(t.done) + ": " + path +
-                     " is written, and --resume goes on from it");
-  }
+      training::stop_diverged("the loss after epoch " + std::to_string(done), last_good);
+    return score_text(now);
+  };
+  const double ms = train_toy::run_epochs(t, run, by(version->launch, t), interrupt);
 
   Row row;
   row.name = version->name, row.lesson = version->lesson, row.ms = ms;
@@ -227,6 +197,7 @@ void train_and_keep(const Options& options, Report& report) {
   const Score score = score_of(t, points);
   row.check = train_toy::compare_losses({static_cast<float>(score.loss)},
                                         train_toy::trajectory_cpu(t, points, 1));
+  row.missed = missed(kept(), score, options);
   row.note = score_text(score);
   report.add(row);
   draw_boundary(t, points, report);

@@ -10,28 +10,26 @@
 // its lanes, and at last a wave that keeps the whole network in registers.
 //
 // x (points, inputs), row-major; a label in [0, classes) for each point. An epoch is one step:
-// every step takes all points. One training at a time uses a Trainer; launches only queue work.
+// every step takes all points. One training at a time uses a Training; launches only queue work.
 #pragma once
 
 #include <string>
 
 #include "common/version.h"
 #include "stage5_training/06_train_toy/network.h"
-#include "stage5_training/06_train_toy/trainer.h"
+#include "stage5_training/06_train_toy/training.h"
 
 namespace train_toy {
 
-inline constexpr unsigned kStepsPerGraph = 50;  // captured together
-
-// Each queues so many steps on the trainer's stream; the losses of every t.every-th go to its
-// curve. Throws std::invalid_argument for more steps than the trainer has room for, and where the
+// Each queues so many steps on the training's stream; the losses of every t.every-th go to
+// its curve. Throws std::invalid_argument for more steps than the curve has room for, and where the
 // version can't do this training.
-void launch_operations(Trainer& t, unsigned steps);
-void launch_graph(Trainer& t, unsigned steps);
-void launch_one_kernel(Trainer& t, unsigned steps);
-void launch_persistent(Trainer& t, unsigned steps);
-void launch_registers(Trainer& t, unsigned steps);
-void launch_wave(Trainer& t, unsigned steps);
+void launch_operations(Training& t, unsigned steps);
+void launch_graph(Training& t, unsigned steps);
+void launch_one_kernel(Training& t, unsigned steps);
+void launch_persistent(Training& t, unsigned steps);
+void launch_registers(Training& t, unsigned steps);
+void launch_wave(Training& t, unsigned steps);
 
 // The kernels of the last three by themselves: they do the steps of `span` and change what `arrays`
 // points to.
@@ -46,17 +44,17 @@ void queue_wave(const Network& n, Kind kind, const Arrays& arrays, const Span& s
 size_t registers_shared_bytes(const Network& n, Kind kind);
 
 // Why one block, lanes per point, or one wave can't do this training; empty where they can.
-std::string why_not_block(const Trainer& t);
-std::string why_not_registers(const Trainer& t);
-std::string why_not_wave(const Trainer& t);
-std::string nothing_against(const Trainer& t);
+std::string why_not_block(const Training& t);
+std::string why_not_registers(const Training& t);
+std::string why_not_wave(const Training& t);
+std::string nothing_against(const Training& t);
 
 // Throws std::invalid_argument unless the refusal is empty.
 void require(const std::string& refusal);
 
 struct Launch {
-  void (*run)(Trainer& t, unsigned steps);
-  std::string (*why_not)(const Trainer& t);
+  void (*run)(Training& t, unsigned steps);
+  std::string (*why_not)(const Training& t);
 };
 
 inline constexpr Version<Launch> kVersions[] = {
@@ -69,6 +67,6 @@ inline constexpr Version<Launch> kVersions[] = {
 };
 
 // The last version that can do this training.
-const Version<Launch>& best(const Trainer& t);
+const Version<Launch>& best(const Training& t);
 
 }  // namespace train_toy

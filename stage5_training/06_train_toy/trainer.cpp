@@ -1,107 +1,117 @@
 #include "stage5_training/06_train_toy/trainer.h"
 
-#include <memory>
+#include <algorithm>
 #include <stdexcept>
-#include <string>
 #include <utility>
+
+#include "common/safetensors.h"
+#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage5_training/06_train_toy/sampler.h"
 
 namespace train_toy {
 
-namespace {
-
-sequential::Sequential make_model(const std::vector<size_t>& widths) {
-  if (widths.size() < 2) throw std::invalid_argument("train_toy: a network has two widths or more");
-  std::vector<std::unique_ptr<sequential::Layer>> layers;
-  for (size_t l = 0; l + 1 < widths.size(); ++l) {
-    if (l > 0) layers.push_back(std::make_unique<sequential::Tanh>());
-    layers.push_back(std::make_unique<sequential::Linear>(widths[l], widths[l + 1]));
-  }
-  return sequential::Sequential(std::move(layers));
+Sampler require_batch(const Sampler& sampler, const char* samples) {
+  if (sampler.batch == 0 || sampler.batch > sampler.samples)
+    throw std::invalid_argument("a batch of " + std::to_string(sampler.batch) +
+                                " is not from 1 to the " + std::to_string(sampler.samples) + " " +
+                                samples);
+  return sampler;
 }
 
-}  // namespace
-
-Trainer::Trainer(const std::vector<size_t>& widths, const Points& points, const Settings& settings)
-    : model(make_model(widths)),
-      x(points.x),
-      labels(points.labels),
-      logits_grad(points.labels.size() * widths.back()),
+Trainer::Trainer(sequential::Sequential trained, const Settings& wanted, size_t batch_size,
+                 const CurveShape& curve_shape)
+    : model(std::move(trained)),
+      settings(wanted),
+      batch(batch_size),
+      schedule(1),
       loss(1),
-      loss_buffers(points.labels.size()),
-      widths_(widths),
-      settings_(settings) {
-  const size_t count = points.labels.size();
-  if (count == 0 || points.x.size() != count * widths[0])
-    throw std::invalid_argument("train_toy: " + std::to_string(points.x.size()) +
-                                " coordinates are not " + std::to_string(widths[0]) +
-                                " for each of " + std::to_string(count) + " points");
-  for (size_t i = 0; i < count; ++i)
-    if (points.labels[i] < 0 || static_cast<size_t>(points.labels[i]) >= widths.back())
-      throw std::out_of_range("point " + std::to_string(i) + ": label " +
-                              std::to_string(points.labels[i]) + " is not in [0, " +
-                              std::to_string(widths.back()) + ")");
-  model.reserve(count);
+      grad_y(batch_size * model.outputs()) {
   HIP_CHECK(hipStreamCreate(&stream));
-  reset(1, 1);
+  set_curve(curve_shape);
+  restart();
 }
 
-void Trainer::reset(unsigned steps, unsigned every_steps) {
-  model.initialize(settings_.seed);
-  go_on(0, steps, every_steps);
+Trainer::~Trainer() {
+  static_cast<void>(hipStreamSynchronize(stream));  // graphs must live until they have run
+  static_cast<void>(hipStreamDestroy(stream));
 }
 
-void Trainer::go_on(unsigned steps_done, unsigned steps, unsigned every_steps) {
-  done = steps_done, every = every_steps;
-  schedule = optimizers::make_schedule(settings_.hyper, done);
-  curve = DeviceBuffer<float>(steps / every);
+void Trainer::set_curve(const CurveShape& shape) {
+  if (shape.length != curve.size() || shape.every != every) forget_graphs();
+  if (shape.length != curve.size()) curve = DeviceBuffer<float>(shape.length);
+  every = shape.every;
   curve.poison();
+}
+
+void Trainer::go_on(std::uint64_t steps_done) {
+  Schedule behind;
+  behind.hyper = settings.hyper, behind.step = steps_done;
+  schedule.to_device(&behind, 1);  // graphs know where it is
+  curve.poison();
+  steps = steps_done;
   HIP_CHECK(hipDeviceSynchronize());
 }
 
-Network Trainer::network() const {
-  if (widths_.size() > kMaxLayers + 1)
-    throw std::invalid_argument("train_toy: more than " + std::to_string(kMaxLayers) + " layers");
-  Network n{};
-  n.layers = static_cast<int>(widths_.size()) - 1;
-  n.points = static_cast<int>(points());
-  // A multiple of four floats by an odd number: lanes that read 16 bytes of neighbouring rows
-  // find them in different banks.
-  n.stride = 4 * ((n.points + 3) / 4 | 1);
-  for (int l = 0; l < n.layers; ++l) {
-    Layer& layer = n.layer[l];
-    const size_t k = 2 * static_cast<size_t>(l);
-    layer.in = static_cast<int>(widths_[static_cast<size_t>(l)]);
-    layer.out = static_cast<int>(widths_[static_cast<size_t>(l) + 1]);
-    layer.w = static_cast<int>(model.tensors()[k].w - model.arena().w);
-    layer.bias = static_cast<int>(model.tensors()[k + 1].w - model.arena().w);
-    layer.weights = n.parameters;
-    n.parameters += layer.out * (layer.in + 1);
-    layer.inputs = n.rows;
-    layer.grads = n.rows + layer.in + 1;
-    n.rows += layer.in + 1 + layer.out;
+void Trainer::restart() {
+  model.initialize(settings.seed);
+  go_on(0);
+}
+
+void Trainer::forget_graphs() {
+  if (captured_.empty()) return;
+  HIP_CHECK(hipStreamSynchronize(stream));  // they must live until they have run
+  captured_.clear();
+  graph_.reset(), one_step_.reset();
+}
+
+void Trainer::run_in_pieces(size_t count, const std::function<void(size_t)>& run) {
+  while (count > 0) {
+    const size_t piece =
+        every == 1 ? count : std::min<size_t>(count, every - static_cast<size_t>(steps % every));
+    run(piece);
+    steps += piece, count -= piece;
+    if (every > 1 && steps % every == 0)
+      HIP_CHECK(hipMemcpyAsync(curve.data() + (steps / every - 1) % curve.size(), loss.data(),
+                               sizeof(float), hipMemcpyDeviceToDevice, stream));
   }
-  n.labels = n.rows++, n.losses = n.rows++;
-  return n;
 }
 
-void Trainer::require_room(unsigned steps) const {
-  if ((size_t{done} + steps) / every > curve.size())
-    throw std::invalid_argument("train_toy: more steps than reset() was told of");
+std::vector<float> Trainer::losses() const {
+  HIP_CHECK(hipDeviceSynchronize());  // a cooperative launch is on the default stream
+  return curve.to_host();
 }
 
-std::vector<float> parameters_of(const Trainer& t) {
-  std::vector<float> parameters;
-  for (const sequential::NamedTensor& tensor : t.model.tensors()) {
-    parameters.resize(parameters.size() + tensor.n);
-    HIP_CHECK(hipMemcpy(parameters.data() + parameters.size() - tensor.n, tensor.w,
-                        tensor.n * sizeof(float), hipMemcpyDeviceToHost));
+std::vector<float> Trainer::parameters() const {
+  HIP_CHECK(hipStreamSynchronize(stream));
+  std::vector<float> all;
+  for (const sequential::NamedTensor& tensor : model.tensors()) {
+    all.resize(all.size() + tensor.n);
+    HIP_CHECK(hipMemcpy(all.data() + all.size() - tensor.n, tensor.w, tensor.n * sizeof(float),
+                        hipMemcpyDeviceToHost));
   }
-  return parameters;
+  return all;
 }
 
-Trajectory trajectory_cpu(const Trainer& t, const Points& points, size_t steps) {
-  return trajectory_cpu(t.widths(), points, parameters_of(t), t.settings().kind, t.settings().hyper,
-                        steps);
+void Trainer::save(const std::string& path, const std::map<std::string, std::string>& more) const {
+  HIP_CHECK(hipStreamSynchronize(stream));
+  sequential::TrainingState state{steps, steps / steps_per_epoch(), settings.seed,
+                                  optimizers::name(settings.kind), facts()};
+  state.more.insert(more.begin(), more.end());
+  sequential::save(path, model, &state);
+}
+
+void Trainer::resume(const std::string& path) {
+  sequential::TrainingState found;
+  try {
+    found = sequential::state_of(safetensors::read(path).metadata);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(path + " holds no training that could go on: " + error.what());
+  }
+  sequential::require_same(path, "optimizer", found.optimizer, optimizers::name(settings.kind));
+  sequential::require_same(path, "seed", std::to_string(found.seed), std::to_string(settings.seed));
+  for (const auto& [name, value] : facts())
+    sequential::require_same(path, name.c_str(), found.more[name], value);
+  go_on(sequential::load(path, model).steps);
 }
 
 }  // namespace train_toy

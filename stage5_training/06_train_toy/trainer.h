@@ -1,72 +1,118 @@
-// A model, its data and all memory of its training, for step 5.6.
+// What every training has, whatever it learns: a model, its optimizer, a curve of losses, steps
+// that are launched one by one or as graphs, and checkpoints. A training of a data set derives from
+// it (training.h here, and those of 5.7, 5.8 and 6.3) and says what a batch is and what its loss.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "common/device_buffer.h"
-#include "stage3_ml_ops/03_losses/losses.h"
-#include "stage5_training/05_sequential/checkpoint.h"
-#include "stage5_training/05_sequential/sequential.h"
-#include "stage5_training/06_train_toy/data.h"
-#include "stage5_training/06_train_toy/network.h"
-#include "stage5_training/06_train_toy/reference.h"
+#include "common/graph.h"
+#include "stage5_training/01_dense_backward/branches.h"
+#include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/05_sequential/model.h"
 
 namespace train_toy {
 
 using gpu::DeviceBuffer;
+using optimizers::Hyperparameters;
+using optimizers::Kind;
+using optimizers::Schedule;
+
+inline constexpr unsigned kGraphSteps = 50;  // captured together, at most
 
 struct Settings {
-  Kind kind = Kind::Momentum;
-  Hyperparameters hyper;
-  std::uint64_t seed = 1;
+  Kind kind = Kind::Adam;
+  Hyperparameters hyper{};
+  std::uint64_t seed = 1;  // of the first parameters, and of the order of the samples
 };
 
-// One training at a time uses a Trainer. Its constructor throws std::invalid_argument where the
-// points don't fit the network, and std::out_of_range for a label that is no class.
+// Where the losses of a training are kept: of every `every`-th step, in `length` places that are
+// used in turn.
+struct CurveShape {
+  size_t length;
+  size_t every = 1;
+};
+
+// One host thread uses it. Everything that is queued goes to `stream`. The functions throw
+// gpu::Error where the device refuses.
 class Trainer {
  public:
-  Trainer(const std::vector<size_t>& widths, const Points& points, const Settings& settings);
-  ~Trainer() { static_cast<void>(hipStreamDestroy(stream)); }
+  // Steps of `batch` samples. The model has its memory for steps from model.reserve().
+  Trainer(sequential::Sequential trained, const Settings& wanted, size_t batch_size,
+          const CurveShape& curve_shape);
+  virtual ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Back to the beginning, with room for the losses of `steps` steps, every so many of them.
-  void reset(unsigned steps, unsigned every_steps);
-  // The model is one that has `steps_done` steps behind it.
-  void go_on(unsigned steps_done, unsigned steps, unsigned every_steps);
+  // ---- What a training of its own says
+  // Queues the kernels that bring the batch of the step that begins, if there are any. Returns
+  // where its x (batch, inputs) is: always the same place, which a graph remembers.
+  virtual const float* queue_batch() = 0;
+  // Queues the mean loss of y (batch, outputs) against what the batch should give, to `loss`, and
+  // its gradient by y, to `grad_y`.
+  virtual void queue_loss(const float* y) = 0;
+  // How many steps are an epoch.
+  virtual size_t steps_per_epoch() const { return 1; }
+  // What else must be alike where a training goes on from a checkpoint: {"batch", "64"}.
+  virtual std::map<std::string, std::string> facts() const { return {}; }
 
-  const std::vector<size_t>& widths() const { return widths_; }
-  const Settings& settings() const { return settings_; }
-  size_t points() const { return labels.size(); }
+  // ---- Its state
+  // New parameters from the seed, and no step behind them.
+  void restart();
+  // The model is one that has so many steps behind it. Poisons the curve.
+  void go_on(std::uint64_t steps_done);
+  // A curve of another shape, poisoned.
+  void set_curve(const CurveShape& shape);
 
-  // The layout of the step kernels. Throws std::invalid_argument for more than kMaxLayers layers.
-  Network network() const;
-  // Throws std::invalid_argument where the curve has no room for the losses of so many more steps.
-  void require_room(unsigned steps) const;
+  // Writes a checkpoint: the model, the optimizer's states and what resume() compares; `more` is
+  // written beside it. Throws as sequential::save does.
+  void save(const std::string& path, const std::map<std::string, std::string>& more = {}) const;
+  // Goes on from a checkpoint. Throws as sequential::load does, and std::runtime_error where the
+  // file is of a training with another optimizer, seed or other facts; then nothing has changed.
+  void resume(const std::string& path);
+
+  // ---- Its steps
+  // versions/operations.hip: queues one step, or many, a kernel per operation.
+  void queue_step();
+  void run_operations(size_t count);
+  // versions/graph.hip: queues steps from graphs of what queue() queues for one of them; `name`
+  // says which graphs these are, since they are kept. A graph holds where everything lies: they are
+  // captured anew where the model's memory has moved.
+  void replay(size_t count, const std::string& name, const std::function<void()>& queue);
+  // Queues `count` steps by calling run(n) for pieces of n of them, and counts them. A piece ends
+  // where a loss goes to the curve, unless all of them do: then it is a part of every step.
+  void run_in_pieces(size_t count, const std::function<void(size_t)>& run);
+
+  // The losses on the curve, NaN where this training has not written any. Waits for the device.
+  std::vector<float> losses() const;
+  // The model's parameters one behind the other, in the order of its tensors. Waits for the device.
+  std::vector<float> parameters() const;
 
   sequential::Sequential model;
-  DeviceBuffer<float> x;
-  DeviceBuffer<int> labels;
-  DeviceBuffer<float> logits_grad, loss;
-  losses::Buffers loss_buffers;
-  DeviceBuffer<Schedule> schedule;   // of the steps that are launched one by one
-  DeviceBuffer<Schedule> schedules;  // of those of one launch; make_arrays() fills them
-  DeviceBuffer<float> curve;         // the losses before the steps every, 2 every, ...
-  unsigned done = 0, every = 1;      // steps behind us; so often a loss goes to the curve
+  Settings settings;
+  size_t batch;
+  DeviceBuffer<Schedule> schedule;   // of the step that begins
+  DeviceBuffer<float> loss, grad_y;  // of one step
+  DeviceBuffer<float> curve;
+  size_t every = 1;         // so often a loss goes to the curve
+  std::uint64_t steps = 0;  // queued so far
   hipStream_t stream = nullptr;
-  dense_backward::Branches branches;  // of the stream, for graphs
+  dense_backward::Branches branches;  // of the stream, while it is captured
 
  private:
-  std::vector<size_t> widths_;
-  Settings settings_;
+  void queue_record();
+  void forget_graphs();
+
+  std::string captured_;                          // whose graphs these are
+  std::unique_ptr<gpu::Graph> graph_, one_step_;  // of graph_steps_ steps, and of one
+  size_t graph_steps_ = 0;
+  size_t moves_ = 0;  // of the model's memory, before they were captured
 };
-
-// The model's parameters one behind the other, in the order of its tensors.
-std::vector<float> parameters_of(const Trainer& t);
-
-// The trajectory that a trainer's first steps must take from its present parameters.
-Trajectory trajectory_cpu(const Trainer& t, const Points& points, size_t steps);
 
 }  // namespace train_toy

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/rounding.h"
-#include "stage5_training/04_optimizers/reference.h"
+#include "stage5_training/06_train_toy/reference.h"
 
 namespace train_sales {
 
@@ -34,92 +34,29 @@ double row_bound(double wanted, unsigned column, const Normalization& normalizat
   return u * (4 * (std::fabs(wanted) + mean * scale) + 3 * std::fabs(wanted));
 }
 
-namespace {
-
-// The network in double, and its training by the settings.
-class Reference {
- public:
-  // rows: the training split. The first twin decides otherwise where a float version might: whether
-  // a hidden unit's sum that is nearly 0 is above ReLU's corner.
-  Reference(const std::vector<float>& parameters, const std::vector<float4>& rows,
-            const Batches& batches, const Settings& settings, unsigned twin)
-      : rows_(rows),
-        batches_(batches),
-        settings_(settings),
-        twin_(twin),
-        elements_(parameters.size()) {
-    for (size_t i = 0; i < elements_.size(); ++i)
-      elements_[i].w = static_cast<double>(parameters[i]);
-  }
-
-  // The loss of step number `step`, the first being 0; leaves its gradient, and takes it.
-  double step(size_t step) {
-    gradient_.assign(elements_.size(), 0);
-    double loss = 0;
-    for (size_t sample = 0; sample < batches_.batch; ++sample)
-      loss += sale(rows_.data() + batches_.row(step, sample) * kParts);
-    // One rounding of each gradient: less than any version has made of it.
-    const std::vector<float> rounded(gradient_.begin(), gradient_.end());
-    optimizers::step_cpu(settings_.kind, settings_.hyper, step + 1, rounded, elements_);
-    train_toy::Twins::move(elements_, twin_, step + 1);
-    return loss;
-  }
-  const std::vector<double>& gradient() const { return gradient_; }
-
- private:
-  // Its share in the loss; adds to the gradient.
-  double sale(const float4* row) {
-    constexpr size_t kBiases = size_t{kHidden} * kFeatures, kOuts = kBiases + kHidden;
-    const double n = static_cast<double>(batches_.batch);
-    double x[kFeatures], sums[kHidden], y = elements_.back().w;
-    bool passes[kHidden];
-    for (unsigned part = 0; part < kFeatureParts; ++part) {
-      const float values[] = {row[part].x, row[part].y, row[part].z, row[part].w};
-      for (unsigned i = 0; i < 4; ++i) x[4 * part + i] = static_cast<double>(values[i]);
-    }
-    for (size_t unit = 0; unit < kHidden; ++unit) {
-      double sum = elements_[kBiases + unit].w, terms = std::fabs(sum);
-      for (size_t k = 0; k < kFeatures; ++k) {
-        const double term = elements_[unit * kFeatures + k].w * x[k];
-        sum += term, terms += std::fabs(term);
-      }
-      // What a float version's sum usually is off: sqrt(n) u of its terms.
-      const double doubt = 2 * std::sqrt(double{kFeatures}) * kFloatRoundoff * terms;
-      passes[unit] = (sum > 0) != (twin_ == 1 && sum != 0 && std::fabs(sum) <= doubt);
-      sums[unit] = sum;
-      y += std::fmax(sum, 0.0) * elements_[kOuts + unit].w;
-    }
-    const double error = y - static_cast<double>(row[kFeatureParts].x);
-    const double grad_y = 2 * error / n;
-    gradient_.back() += grad_y;
-    for (size_t unit = 0; unit < kHidden; ++unit) {
-      if (!passes[unit]) continue;
-      const double grad_sum = grad_y * elements_[kOuts + unit].w;
-      gradient_[kOuts + unit] += grad_y * sums[unit];
-      gradient_[kBiases + unit] += grad_sum;
-      for (size_t k = 0; k < kFeatures; ++k) gradient_[unit * kFeatures + k] += grad_sum * x[k];
-    }
-    return error * error / n;
-  }
-
-  const std::vector<float4>& rows_;
-  Batches batches_;
-  Settings settings_;
-  unsigned twin_;
-  std::vector<optimizers::Element> elements_;
-  std::vector<double> gradient_;
-};
-
-}  // namespace
-
-Trajectory trajectory_cpu(const std::vector<float>& parameters, const std::vector<float4>& rows,
-                          const Batches& batches, const Settings& settings, size_t steps) {
-  return train_toy::follow(
-      steps, 3, train_toy::Twins(10),
-      [&](unsigned twin) {
-        return Reference(train_toy::Twins::beside(parameters, twin), rows, batches, settings, twin);
-      },
-      [](Reference& run, std::uint64_t t) { return run.step(t - 1); });
+Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
+                          const std::vector<float4>& rows, const Sampler& sampler,
+                          const Settings& settings, size_t steps) {
+  const auto row = [&](std::uint64_t step, size_t sample) {
+    return rows.data() + sampler.row(step, sample) * kParts;
+  };
+  const train_toy::Examples sales{[&](std::uint64_t step) {
+                                    std::vector<float> x;
+                                    for (size_t sample = 0; sample < sampler.batch; ++sample)
+                                      for (unsigned part = 0; part < kFeatureParts; ++part) {
+                                        const float4 values = row(step, sample)[part];
+                                        x.insert(x.end(), {values.x, values.y, values.z, values.w});
+                                      }
+                                    return dense::exactly(x);
+                                  },
+                                  [&](std::uint64_t step, const sequential::Values& y, bool) {
+                                    std::vector<float> targets;
+                                    for (size_t sample = 0; sample < sampler.batch; ++sample)
+                                      targets.push_back(row(step, sample)[kFeatureParts].x);
+                                    return sequential::mean_squared_error_cpu(y, targets);
+                                  }};
+  return train_toy::trajectory_cpu(model, parameters, settings, sampler.batch, sales, steps,
+                                   train_toy::Twins(10));
 }
 
 }  // namespace train_sales

@@ -28,7 +28,8 @@ inline constexpr size_t kChecked = kTimes ? 20 : 2;
 // What the first `steps` steps must do from these parameters; it may end before. Ten times what the
 // twins drift away is allowed. A parameter whose gradient is all rounding may go anywhere, by
 // Adam's rule even far; but then, to first order, the loss does not depend on it.
-Trajectory trajectory_cpu(const std::vector<float>& parameters, const std::vector<float4>& rows,
-                          const Batches& batches, const Settings& settings, size_t steps);
+Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
+                          const std::vector<float4>& rows, const Sampler& sampler,
+                          const Settings& settings, size_t steps);
 
 }  // namespace train_sales

@@ -14,62 +14,31 @@ Sequential make_model() {
                     sequential::Linear(kHidden, 1)};
 }
 
-Training::Training(const float4* train_rows, size_t count, const Settings& wanted)
-    : rows(train_rows), settings(wanted), batches{count, wanted.batch, wanted.seed} {
-  if (wanted.batch == 0 || wanted.batch > batches.rows)
-    throw std::invalid_argument("a batch of " + std::to_string(wanted.batch) +
-                                " is not from 1 to the " + std::to_string(batches.rows) +
-                                " rows of the training split");
-  schedule = DeviceBuffer<Schedule>(1);
-  curve = DeviceBuffer<float>(batches.steps());
-  x = DeviceBuffer<float4>(wanted.batch * kFeatureParts);
-  target = DeviceBuffer<float>(wanted.batch);
-  grad_y = DeviceBuffer<float>(wanted.batch);
-  loss = DeviceBuffer<float>(1);
-  sums = DeviceBuffer<float4>(size_t{2} * kMaxBlocks * kSlotParts);
+Training::Training(const float4* train_rows, size_t count, const Settings& wanted,
+                   const std::string& sales_source)
+    : Training(train_rows, wanted, sales_source,
+               train_toy::require_batch({count, wanted.batch, wanted.seed},
+                                        "rows of the training split")) {}
+
+Training::Training(const float4* train_rows, const Settings& wanted,
+                   const std::string& sales_source, const Sampler& of_rows)
+    : Trainer(make_model(), wanted, of_rows.batch, {of_rows.steps_per_epoch()}),
+      rows(train_rows),
+      sampler(of_rows),
+      x(wanted.batch * kFeatureParts),
+      target(wanted.batch),
+      sums(size_t{2} * kMaxBlocks * kSlotParts),
+      source_(sales_source) {
   model.reserve(std::max(wanted.batch, kPredictionRows));  // before a graph knows where it is
-  HIP_CHECK(hipStreamCreate(&stream));
-  restart();
 }
 
-void Training::begin(std::uint64_t steps_behind) {
-  Schedule behind;
-  behind.hyper = settings.hyper, behind.step = steps_behind;
-  schedule.to_device(&behind, 1);  // graphs know where it is
-  curve.poison();
-  steps = steps_behind;
+std::map<std::string, std::string> Training::facts() const {
+  return {{"batch", std::to_string(batch)}, {"sales", source_}};
 }
 
-void Training::restart() {
-  model.initialize(settings.seed);
-  begin(0);
-}
-
-void replay(Training& t, size_t steps, void (*queue)(Training&)) {
-  if (t.captured != queue) {
-    const auto capture = [&](size_t count) {
-      return std::make_unique<gpu::Graph>(t.stream, [&] {
-        for (size_t i = 0; i < count; ++i) queue(t);
-      });
-    };
-    t.model.use_branches(&t.branches);  // in a graph a fork costs nothing
-    t.many = capture(kGraphSteps), t.one = capture(1);
-    t.model.use_branches(nullptr);
-    t.captured = queue;
-  }
-  t.steps += steps;
-  for (; steps >= kGraphSteps; steps -= kGraphSteps) t.many->launch(t.stream);
-  for (; steps > 0; --steps) t.one->launch(t.stream);
-}
-
-std::vector<float> parameters_of(const Sequential& model) {
-  std::vector<float> result;
-  for (const sequential::NamedTensor& tensor : model.tensors()) {
-    result.resize(result.size() + tensor.n);
-    HIP_CHECK(hipMemcpy(result.data() + result.size() - tensor.n, tensor.w,
-                        tensor.n * sizeof(float), hipMemcpyDeviceToHost));
-  }
-  return result;
+void Training::resume(const std::string& path) {
+  read_checkpoint(path);
+  Trainer::resume(path);
 }
 
 std::vector<float> predict(Sequential& model, const float4* rows, size_t count) {
@@ -114,33 +83,6 @@ double error_of_median(const DataSet& data) {
   const auto middle = totals.begin() + static_cast<std::ptrdiff_t>(totals.size() / 2);
   std::nth_element(totals.begin(), middle, totals.end());
   return mean_absolute_error(data, [&](size_t) { return static_cast<double>(*middle); });
-}
-
-void Training::save(const std::string& path, const Encoding& encoding,
-                    const std::string& source) const {
-  HIP_CHECK(hipStreamSynchronize(stream));
-  sequential::TrainingState state;
-  state.steps = steps, state.epochs = steps / batches.steps();
-  state.seed = settings.seed, state.optimizer = optimizers::name(settings.kind);
-  state.more = texts_of(encoding);
-  state.more["batch"] = std::to_string(settings.batch);
-  state.more["source"] = source;
-  sequential::save(path, model, &state);
-}
-
-void Training::resume(const std::string& path, const std::string& source) {
-  const Checkpoint found = read_checkpoint(path);
-  const auto more = [&](const char* key) {
-    const auto text = found.state.more.find(key);
-    return text == found.state.more.end() ? "" : text->second;
-  };
-  sequential::require_same(path, "optimizer", found.state.optimizer,
-                           optimizers::name(settings.kind));
-  sequential::require_same(path, "seed", std::to_string(found.state.seed),
-                           std::to_string(settings.seed));
-  sequential::require_same(path, "batch", more("batch"), std::to_string(settings.batch));
-  sequential::require_same(path, "sales", more("source"), source);
-  begin(sequential::load(path, model).steps);
 }
 
 }  // namespace train_sales

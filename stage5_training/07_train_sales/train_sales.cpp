@@ -9,6 +9,7 @@
 #include "common/sample.h"
 #include "common/sizes.h"
 #include "common/training.h"
+#include "stage5_training/06_train_toy/epochs.h"
 #include "stage5_training/07_train_sales/checkpoint.h"
 #include "stage5_training/07_train_sales/reference.h"
 #include "stage5_training/07_train_sales/train_sales.h"
@@ -66,13 +67,6 @@ Input read_sales(const Options& options, Report& report) {
   return input;
 }
 
-// The options have checked that there is one of this name.
-Kind kind_of(const std::string& name) {
-  for (const Kind kind : optimizers::kKinds)
-    if (name == optimizers::name(kind)) return kind;
-  throw UsageError("there is no optimizer " + name);
-}
-
 // ---- A training -------------------------------------------------------------------------------
 
 struct Result {
@@ -87,30 +81,8 @@ std::string text(const char* format, double a, double b) {
   return line;
 }
 
-// The gradient of the first step of a training, and the losses of the first steps, held against the
-// reference.
-Comparison check_first_steps(const TrainVersion& version, Training& t,
-                             const std::vector<float4>& rows) {
-  const std::vector<float> before = parameters_of(t.model);
-  const Trajectory want = trajectory_cpu(before, rows, t.batches, t.settings, kChecked);
-  version.launch(t, 1);
-  HIP_CHECK(hipDeviceSynchronize());
-  const Comparison gradient =
-      train_toy::compare_gradient(t.model, t.settings.kind, t.settings.hyper, before, want);
-  t.restart();
-  std::vector<float> got;
-  while (got.size() < want.losses.size()) {  // the curve is as long as an epoch
-    const size_t some = std::min(want.losses.size() - got.size(), t.batches.steps());
-    version.launch(t, some);
-    HIP_CHECK(hipDeviceSynchronize());
-    const std::vector<float> curve = t.curve.to_host();
-    got.insert(got.end(), curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(some));
-  }
-  return together({compare_losses(got, want), gradient});
-}
-
 // Checks a version's first steps, then trains from the beginning, or goes on where the options say
-// so; an epoch at a time, of which only the training is timed.
+// so; of an epoch only the training is timed.
 Result train(const TrainVersion& version, const DataSet& data, const Settings& settings,
              const Options& options, const Input& input, const std::vector<float4>& rows,
              const std::string& title) {
@@ -124,50 +96,37 @@ Result train(const TrainVersion& version, const DataSet& data, const Settings& s
   if (!row.skipped.empty()) return result;
 
   const training::Interrupt interrupt;
-  Training t(data.train_rows(), data.train(), settings);
-  row.check = check_first_steps(version, t, rows);
+  Training t(data.train_rows(), data.train(), settings, input.source);
+  const train_toy::QueueSteps queue = [&](size_t steps) { version.launch(t, steps); };
+  row.check = train_toy::check_first_steps(
+      t, queue, trajectory_cpu(t.model, t.parameters(), rows, t.sampler, settings, kChecked));
   if (!row.check.ok) return result;  // what begins wrong is neither trained nor saved
   t.restart();
-  if (wanted.resume) training::load_or_refuse([&] { t.resume(wanted.checkpoint, input.source); });
-  const size_t done = t.steps / t.batches.steps();
-  if (t.steps % t.batches.steps() != 0)
-    throw UsageError(wanted.checkpoint + " was written within an epoch");
+  if (wanted.resume) training::load_or_refuse([&] { t.resume(wanted.checkpoint); });
+  const std::uint64_t before = t.steps;
 
   std::printf("%s\n", title.c_str());
-  training::Progress progress(wanted.epochs);
-  training::Kept kept{wanted.checkpoint, t.steps};
   const size_t every = wanted.one_version() ? 1 : gpu::ceil_div(wanted.epochs, kProgressLines);
-  for (size_t epoch = done + 1; epoch <= wanted.epochs; ++epoch) {
-    const HostTimer timer;
-    version.launch(t, t.batches.steps());
-    HIP_CHECK(hipDeviceSynchronize());
-    row.ms += timer.ms();
-    const std::vector<float> curve = t.curve.to_host();
-    training::require_finite(curve, 0, curve.size(), t.steps - curve.size(), curve.size(), kept);
-    sequential::require_finite(t.model, settings.kind, t.steps, kept);
-    result.losses.push_back(training::mean_of(curve, 0, curve.size()));
+  train_toy::Epochs run{wanted.epochs, t.steps_per_epoch(), t.steps_per_epoch(), wanted.checkpoint,
+                        texts_of(data.encoding())};
+  run.after_round = [&](size_t epoch, double loss, const training::Kept&) {
     result.predictions = predict(t.model, data.test_rows(), data.test());
+    result.losses.push_back(loss);
     result.errors.push_back(error_of(result.predictions, data));
-    if (!wanted.checkpoint.empty()) {
-      t.save(wanted.checkpoint, data.encoding(), input.source);
-      kept.steps = t.steps;
-    }
-    const std::string state =
-        text("loss %.5f   test MAE %.2f", result.losses.back(), result.errors.back());
-    progress.update(epoch, 1, 1, state);
-    if (epoch % every == 0 || epoch == wanted.epochs) progress.finish_epoch(epoch, state);
-    if (interrupt.asked() && epoch < wanted.epochs)
-      interrupt.stop("stopped after epoch " + std::to_string(epoch) +
-                     (wanted.checkpoint.empty()
-                          ? "; nothing is saved without --checkpoint"
-                          : "; --checkpoint " + wanted.checkpoint + " --resume goes on"));
-  }
+    const bool shown = epoch % every == 0 || epoch == wanted.epochs;
+    return shown ? text("loss %.5f   test MAE %.2f", loss, result.errors.back()) : "";
+  };
+  row.ms = train_toy::run_epochs(t, run, queue, interrupt);
   if (result.errors.empty()) return result;  // resumed at its end
 
-  const double trained = static_cast<double>((wanted.epochs - done) * t.batches.steps()) *
-                         static_cast<double>(settings.batch);
+  const double trained = static_cast<double>((t.steps - before) * settings.batch);
   row.ms_p10 = row.ms_p90 = row.ms;
   row.work = {0, 6.0 * static_cast<double>(t.model.parameter_count()) * trained, Work::Limit::none};
+  const double error = result.errors.back(), promised = kPromisedShare * error_of_mean(data);
+  const bool was_promised = train_toy::as_promised(options, kDefaults) && wanted.data.empty() &&
+                            settings.kind == Kind::Adam && wanted.epochs >= kPromisedEpochs;
+  if (was_promised && !(error < promised))
+    row.missed = text("test MAE %.2f, promised below %.2f", error, promised);
   row.note = text("%.3g M rows/s, test MAE %.2f", trained / row.ms / 1e3, result.errors.back());
   return result;
 }
@@ -210,7 +169,7 @@ void evaluate(const Input& input, const Options& options, Report& report) {
     return found;
   });
   sales::require(input.sales, input.name, 1);
-  const auto source = checkpoint.state.more.find("source");
+  const auto source = checkpoint.state.more.find("sales");
   const bool same = source != checkpoint.state.more.end() && source->second == input.source;
   const size_t n = input.sales.rows.size();
   const DataSet data(input.sales, checkpoint.state.seed, checkpoint.encoding,
@@ -271,17 +230,14 @@ int main(int argc, char** argv) {
                             "learns what a sale brings in",
                             {{"sales", 366000, 40000, 3001}},
                             version_infos(kVersions),
-                            TrainingDefaults{50, 4, 2, 1024, 0.005, "adam", true}};
+                            kDefaults};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const TrainingOptions& wanted = options.training;
     const Input input = read_sales(options, report);
     if (!wanted.evaluate.empty()) return evaluate(input, options, report);
 
-    Settings settings;
-    settings.kind = kind_of(wanted.optimizer);
-    settings.hyper.learning_rate = static_cast<float>(wanted.learning_rate);
-    settings.batch = wanted.batch, settings.seed = options.seed;
+    const Settings settings{train_toy::settings_of(options), wanted.batch};
     sales::require(input.sales, input.name, gpu::ceil_div(settings.batch * 5, 4));
     require_device_memory(2 * DataSet::bytes(static_cast<double>(input.sales.rows.size())));
     const DataSet data(input.sales, options.seed);

@@ -45,11 +45,11 @@
 
 namespace train_cnn {
 
-using mnist::Course;
 using mnist::DeviceDigits;
 using mnist::kClasses;
 using mnist::kPixels;
 using mnist::kSide;
+using mnist::Sampler;
 using mnist::Samples;
 using mnist::Trajectory;
 using optimizers::Schedule;
@@ -70,6 +70,10 @@ struct Settings : mnist::Settings {
   Settings() { hidden = kHidden; }
   explicit Settings(const mnist::Settings& asked_for) : mnist::Settings(asked_for) {}
 };
+
+// What a training of kDefaults reaches (mnist_program.h).
+inline const TrainingDefaults kDefaults{10, 1, 1, 64, 1e-3, "adam", true, true};
+inline constexpr mnist::Promise kPromises[] = {{10000, 0.9}, {600000, 0.983}};
 
 // The layers, of which the first `count` are wanted.
 inline constexpr size_t kLayers = 10;
@@ -141,7 +145,7 @@ class Reference {
   // One step of the optimizer, number t (the first is 1).
   void update(const mnist::Settings& settings, std::uint64_t t) {
     for (size_t k = 0; k < parameters_.size(); ++k) {
-      optimizers::step_cpu(settings.optimizer, mnist::hyperparameters_of(settings), t,
+      optimizers::step_cpu(settings.kind, settings.hyper, t,
                            std::vector<float>(gradients_[k].begin(), gradients_[k].end()),
                            parameters_[k]);
       train_toy::Twins::move(parameters_[k], twin_, t, static_cast<std::uint32_t>(k));
@@ -295,10 +299,10 @@ class Reference {
 };
 
 // The images of a step.
-inline std::vector<size_t> rows_of(const Course& course, std::uint64_t step) {
+inline std::vector<size_t> rows_of(const Sampler& sampler, std::uint64_t step) {
   std::vector<size_t> rows;
-  const Permutation order = course.order(step);
-  for (size_t i = 0; i < course.batch; ++i) rows.push_back(order(course.place(step, i)));
+  const Permutation order = sampler.order(step);
+  for (size_t i = 0; i < sampler.batch; ++i) rows.push_back(order(sampler.place(step, i)));
   return rows;
 }
 
@@ -310,12 +314,12 @@ inline constexpr size_t kCheckedSteps = 20;
 // steps. The first twin takes all those ways. Three times what the twins drift away is allowed.
 inline Trajectory trajectory_cpu(const mnist::Settings& settings, const mnist::Digits& digits,
                                  const std::vector<std::vector<float>>& parameters, size_t steps) {
-  const Course course{digits.count(), settings.batch, settings.seed};
+  const Sampler sampler{digits.count(), settings.batch, settings.seed};
   return train_toy::follow(
       steps, 2, train_toy::Twins(3),
       [&](unsigned twin) { return Reference(train_toy::Twins::beside(parameters, twin), twin); },
       [&](Reference& run, std::uint64_t t) {
-        const double loss = run.differentiate(digits, rows_of(course, t - 1));
+        const double loss = run.differentiate(digits, rows_of(sampler, t - 1));
         run.update(settings, t);
         return loss;
       });
@@ -341,10 +345,12 @@ struct Training : mnist::Training {
         rows(wanted.batch),
         features(wanted.batch * kFeatures),
         parts(wanted.batch * Row{static_cast<unsigned>(wanted.hidden)}.end()),
-        losses(wanted.batch) {}
+        row_losses(wanted.batch) {}
 
-  // How the model runs its layers from now on. Waits for the device where that is new.
-  void use(const sequential::Mode& mode) {
+  // How the model runs its layers from now on, and what takes its loss. Waits for the device where
+  // that is new.
+  void use(const sequential::Mode& mode, mnist::LaunchLoss loss_of_mode = losses::cross_entropy) {
+    launch_loss = loss_of_mode;
     if (mode.fuse == fuses_) return;
     HIP_CHECK(hipStreamSynchronize(stream));
     model.set_mode(mode);
@@ -354,7 +360,7 @@ struct Training : mnist::Training {
 
   // What images leave for one another: see "An image per block".
   DeviceBuffer<unsigned> rows;
-  DeviceBuffer<float> features, parts, losses;
+  DeviceBuffer<float> features, parts, row_losses;
 
  private:
   bool fuses_ = true;  // as every new model does
@@ -363,19 +369,17 @@ struct Training : mnist::Training {
 // ---- A kernel per operation -------------------------------------------------------------------
 
 inline void run_operations(Training& t, size_t steps) {
-  t.use(kSeparate);
-  for (size_t i = 0; i < steps; ++i) mnist::queue_step(t, losses::launch_from_probabilities);
+  t.use(kSeparate, losses::launch_from_logits);
+  t.run_operations(steps);
 }
 
 // ---- Operations that belong together ----------------------------------------------------------
 
-// Queues one step. What is computed is the same; what lay in memory between a convolution and its
-// ReLU, a pool's gradient and ReLU's slope, probabilities and their gradient, is never written.
-inline void queue_fused(Training& t) { mnist::queue_step(t, losses::cross_entropy); }
-
+// What is computed is the same; what lay in memory between a convolution and its ReLU, a pool's
+// gradient and ReLU's slope, is never written, and the loss comes with its gradient.
 inline void run_fused(Training& t, size_t steps) {
   t.use(kFused);
-  for (size_t i = 0; i < steps; ++i) queue_fused(t);
+  t.run_operations(steps);
 }
 
 // ---- The same from a graph --------------------------------------------------------------------
@@ -384,7 +388,7 @@ inline void run_fused(Training& t, size_t steps) {
 // of kGraphSteps steps serves all of them.
 inline void run_graph(Training& t, size_t steps) {
   t.use(kFused);
-  mnist::run_captured(t, steps, queue_fused);
+  t.replay(steps, "graph", [&] { t.queue_step(); });
 }
 
 // ---- An image per block -----------------------------------------------------------------------
@@ -779,11 +783,11 @@ __device__ inline void visit_column(const Network& network, const Row& row, unsi
 // Costs : reads the features 16 times and the parts once, 4 MB from the L2 cache; 1 barrier.
 template <class Rule>
 static __global__ void __launch_bounds__(kUpdateThreads)
-    update_parameters(Network network, Course course, const Schedule* schedule, Exchange exchange,
+    update_parameters(Network network, Sampler sampler, const Schedule* schedule, Exchange exchange,
                       float* curve) {
   __shared__ float4 sums[kGroups][kAtOnce][kColumns];
   const unsigned t = threadIdx.x, column = t % kColumns, group = t / kColumns;
-  const unsigned batch = static_cast<unsigned>(course.batch), hidden = network.hidden;
+  const unsigned batch = static_cast<unsigned>(sampler.batch), hidden = network.hidden;
   const Row row{hidden};
   const unsigned blocks3 = (hidden + kAtOnce - 1) / kAtOnce * kPieces;
   const Schedule now = *schedule;
@@ -835,12 +839,13 @@ static __global__ void __launch_bounds__(kUpdateThreads)
   } else {
     const unsigned lanes = static_cast<unsigned>(gpu::wave_size());
     for (unsigned i = t; i < batch; i += kUpdateThreads)
-      exchange.rows[i] = static_cast<unsigned>(course.order(now.step)(course.place(now.step, i)));
+      exchange.rows[i] = static_cast<unsigned>(sampler.order(now.step)(sampler.place(now.step, i)));
     if (gpu::wave_id() != 0) return;
     float loss = 0;
     for (unsigned i = t; i < batch; i += lanes) loss += exchange.losses[i];
     loss = dot::wave_sum(loss);
-    if (t == 0) curve[(now.step - 1) % course.steps_per_epoch()] = loss / static_cast<float>(batch);
+    if (t == 0)
+      curve[(now.step - 1) % sampler.steps_per_epoch()] = loss / static_cast<float>(batch);
   }
 }
 
@@ -849,10 +854,10 @@ static __global__ void __launch_bounds__(kUpdateThreads)
 // Idea  : the same once more.
 // Thread: t chooses the images t, t + T, ...
 // Costs : one launch for as many steps as are asked for.
-static __global__ void choose_rows(unsigned* rows, Course course, const Schedule* schedule) {
+static __global__ void choose_rows(unsigned* rows, Sampler sampler, const Schedule* schedule) {
   const std::uint64_t step = schedule->step;
-  for (size_t i = threadIdx.x; i < course.batch; i += blockDim.x)
-    rows[i] = static_cast<unsigned>(course.order(step)(course.place(step, i)));
+  for (size_t i = threadIdx.x; i < sampler.batch; i += blockDim.x)
+    rows[i] = static_cast<unsigned>(sampler.order(step)(sampler.place(step, i)));
 }
 
 inline Network network_of(const Training& t) {
@@ -862,27 +867,27 @@ inline Network network_of(const Training& t) {
   };
   return {tensor(0), tensor(1), tensor(2),
           tensor(3), tensor(4), tensor(5),
-          tensor(6), tensor(7), static_cast<unsigned>(t.settings.hidden)};
+          tensor(6), tensor(7), static_cast<unsigned>(t.hidden)};
 }
 
 inline void queue_per_image(Training& t) {
   const Network network = network_of(t);
-  const Exchange exchange{t.rows.data(), t.features.data(), t.parts.data(), t.losses.data()};
-  const unsigned batch = static_cast<unsigned>(t.settings.batch);
+  const Exchange exchange{t.rows.data(), t.features.data(), t.parts.data(), t.row_losses.data()};
+  const unsigned batch = static_cast<unsigned>(t.batch);
   LAUNCH_ON(t.stream, differentiate_images, batch, kThreads, sizeof(ImageMemory), network,
             t.samples, batch, t.schedule.data(), exchange);
   const size_t blocks = gpu::ceil_div(network.hidden, kAtOnce) * kPieces +
                         gpu::ceil_div(Row{network.hidden}.end(), kColumns) + 1;
-  optimizers::visit_rule(t.settings.optimizer, [&](auto rule) {
+  optimizers::visit_rule(t.settings.kind, [&](auto rule) {
     LAUNCH_ON(t.stream, (update_parameters<decltype(rule)>), static_cast<unsigned>(blocks),
-              kUpdateThreads, 0, network, t.course(), t.schedule.data(), exchange, t.curve.data());
+              kUpdateThreads, 0, network, t.sampler, t.schedule.data(), exchange, t.curve.data());
   });
 }
 
 inline void run_per_image(Training& t, size_t steps) {
   gpu::allow_shared_bytes(differentiate_images, sizeof(ImageMemory));
-  LAUNCH_ON(t.stream, choose_rows, 1, kThreads, 0, t.rows.data(), t.course(), t.schedule.data());
-  mnist::run_captured(t, steps, queue_per_image);
+  LAUNCH_ON(t.stream, choose_rows, 1, kThreads, 0, t.rows.data(), t.sampler, t.schedule.data());
+  t.replay(steps, "per_image", [&] { queue_per_image(t); });
 }
 
 // ---- The versions -----------------------------------------------------------------------------
@@ -891,8 +896,7 @@ inline void run_per_image(Training& t, size_t steps) {
 inline std::string takes_any(const Training&) { return ""; }
 
 inline std::string takes_few_units(const Training& t) {
-  return t.settings.hidden <= kMostHidden ? ""
-                                          : "takes up to " + std::to_string(kMostHidden) + " units";
+  return t.hidden <= kMostHidden ? "" : "takes up to " + std::to_string(kMostHidden) + " units";
 }
 
 using Launch = mnist::Launch<Training>;

@@ -9,6 +9,7 @@
 #include "common/picture.h"
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage5_training/06_train_toy/reference.h"
 #include "stage6_cnn/03_train_cnn/train_cnn.h"
 
 using train_cnn::kChannels1;
@@ -147,8 +148,7 @@ void report_memory(const Training& training, const train_cnn::DeviceDigits& imag
   report.line(std::to_string(training.model.parameter_count()) + " parameters");
   report.fact("parameters, gradients, m and v", megabytes(training.model.parameter_bytes()), "MB");
   report.fact("outputs and gradients of " +
-                  std::to_string(std::max(training.settings.batch, mnist::kEvaluationBatch)) +
-                  " images",
+                  std::to_string(std::max(training.batch, mnist::kEvaluationBatch)) + " images",
               megabytes(training.model.step_bytes()), "MB");
   report.fact("images", megabytes(images.pixels.bytes() + images.labels.bytes()), "MB");
 }
@@ -161,16 +161,18 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   train_cnn::Trajectory want;
   if (!options.training.resume)
     want = train_cnn::trajectory_cpu(
-        settings, data.digits.train, mnist::parameters_of(training),
-        std::min(train_cnn::kCheckedSteps, training.course().steps_per_epoch()));
+        settings, data.digits.train, train_toy::by_tensor(training.model, training.parameters()),
+        std::min(train_cnn::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = "8C3-P2-16C3-P2-" + std::to_string(settings.hidden) + "-10";
   report.table(mnist::problem_text(network, options, data), reference_ms,
                mnist::checked_text(want));
-  mnist::run_versions(training, train_cnn::kVersions, train_cnn::best(training), want, data,
-                      options, report, [&](double steps) {
-                        return Work{0, train_cnn::operations_of(settings, steps), Work::Limit::fma};
-                      });
+  mnist::run_versions(
+      training, train_cnn::kVersions, train_cnn::best(training), want, data,
+      {train_cnn::kDefaults, {std::begin(train_cnn::kPromises), std::end(train_cnn::kPromises)}},
+      options, report, [&](double steps) {
+        return Work{0, train_cnn::operations_of(settings, steps), Work::Limit::fma};
+      });
   report_memory(training, images, report);
   if (!options.training.show.empty())
     show(training.model, settings.hidden, data, options.training.show, report);
@@ -184,7 +186,7 @@ int main(int argc, char** argv) {
                       "a convolutional network learns to read digits",
                       {{"hidden", 64, 64, 24}, {"images", 60000, 10000, 200}},
                       version_infos(train_cnn::kVersions)};
-  program.training = TrainingDefaults{10, 1, 1, 64, 1e-3, "adam", true, true};
+  program.training = train_cnn::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const mnist::Data data = mnist::find_data(options, report);

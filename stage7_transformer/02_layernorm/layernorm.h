@@ -47,7 +47,7 @@
 #include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage3_ml_ops/02_softmax/detail/row.h"
 #include "stage3_ml_ops/02_softmax/reference.h"
-#include "stage3_ml_ops/03_losses/losses.h"
+#include "stage3_ml_ops/03_losses/reference.h"
 
 namespace layernorm {
 

@@ -50,6 +50,7 @@
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
+#include "stage3_ml_ops/03_losses/detail/gradient.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"

@@ -1,5 +1,6 @@
 // The operators of stage 4. Of the activations those that the steps' own tests take: the others
 // differ in nothing but step 1.4's functions.
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage4_forward/02_mlp_forward/mlp_forward.h"
 #include "tests/operators/activations.h"

@@ -14,6 +14,7 @@ namespace sequential {
 
 void Sequential::release() {
   step_memory_ = {};
+  ++moves_;
   max_batch_ = 0;
   forward_done_ = false;
 }

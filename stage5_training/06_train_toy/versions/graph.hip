@@ -3,30 +3,38 @@
 // Costs : the kernels still begin and end one by one, and hand everything on in global memory.
 #include <algorithm>
 
-#include "common/graph.h"
-#include "stage5_training/06_train_toy/loop.h"
 #include "stage5_training/06_train_toy/train_toy.h"
 
 namespace train_toy {
 
-// The kernels of `operations`, launched kStepsPerGraph steps at a time. Their arguments are frozen,
-// and need not change: the optimizer's schedule counts its steps on the device.
-void launch_graph(Trainer& t, unsigned steps) {
-  const unsigned length = std::min({steps, t.every, kStepsPerGraph});
-  if (length == 0) return;
-  t.model.use_branches(&t.branches);  // in a graph a fork costs nothing
-  // exercise: capture `length` steps; replay them, and launch what is left one by one (about 8
-  // lines)
-  const gpu::Graph graph(t.stream, [&] {
-    for (unsigned i = 0; i < length; ++i) launch_step(t);
+// The arguments of captured kernels are frozen, and need not change: the optimizer's schedule
+// counts the steps on the device.
+void Trainer::replay(size_t count, const std::string& name, const std::function<void()>& queue) {
+  if (captured_ != name || moves_ != model.moves()) {
+    forget_graphs();
+    graph_steps_ = every == 1 ? kGraphSteps : std::min<size_t>(every, kGraphSteps);
+    captured_ = name, moves_ = model.moves();
+  }
+  model.use_branches(&branches);  // in a graph a fork costs nothing
+  // exercise: unless that has been done, capture graph_steps_ steps in graph_ and a single one in
+  // one_step_; launch as many as it takes (about 9 lines)
+  if (graph_ == nullptr) {
+    graph_ = std::make_unique<gpu::Graph>(stream, [&] {
+      for (size_t i = 0; i < graph_steps_; ++i) queue();
+    });
+    one_step_ = std::make_unique<gpu::Graph>(stream, queue);
+  }
+  run_in_pieces(count, [&](size_t piece) {
+    for (; piece >= graph_steps_; piece -= graph_steps_) graph_->launch(stream);
+    for (; piece > 0; --piece) one_step_->launch(stream);
   });
-  run_in_pieces(t, steps, [&](unsigned piece) {
-    for (; piece >= length; piece -= length) graph.launch(t.stream);
-    for (; piece > 0; --piece) launch_step(t);
-  });
-  HIP_CHECK(hipStreamSynchronize(t.stream));  // the graph must live until it has run
   // end exercise
-  t.model.use_branches(nullptr);
+  model.use_branches(nullptr);
+}
+
+void launch_graph(Training& t, unsigned steps) {
+  t.require_room(steps);
+  t.replay(steps, "graph", [&] { t.queue_step(); });
 }
 
 }  // namespace train_toy

@@ -51,13 +51,13 @@ static __global__ void GPU_LAUNCH_BOUNDS(kMaxThreads, 1)
   store<Rule>(arrays, mine);
 }
 
-Arrays make_arrays(Trainer& t, unsigned count) {
+Arrays make_arrays(Training& t, unsigned count) {
   if (t.schedules.size() < count) t.schedules = DeviceBuffer<Schedule>(count);
-  const Hyperparameters& hyper = t.settings().hyper;
+  const Hyperparameters& hyper = t.settings.hyper;
   constexpr unsigned kBlock = vector_add::kBlock;
   if (count > 0)
     LAUNCH_ON(t.stream, fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, kBlock)), kBlock,
-              0, t.schedules.data(), hyper, t.done, count);
+              0, t.schedules.data(), hyper, static_cast<unsigned>(t.steps), count);
   const optimizers::ParameterArena& arena = t.model.arena();
   return {t.x.data(), t.labels.data(),    arena.w, arena.m,
           arena.v,    t.schedules.data(), hyper,   t.curve.data()};
@@ -70,7 +70,7 @@ void queue_one_kernel(const Network& n, Kind kind, const Arrays& arrays, const S
   });
 }
 
-void launch_one_kernel(Trainer& t, unsigned steps) {
+void launch_one_kernel(Training& t, unsigned steps) {
   require(why_not_block(t));
   launch_spans(t, steps, 1, queue_one_kernel);
 }

@@ -42,7 +42,7 @@ void queue_persistent(const Network& n, Kind kind, const Arrays& arrays, const S
   });
 }
 
-void launch_persistent(Trainer& t, unsigned steps) {
+void launch_persistent(Training& t, unsigned steps) {
   require(why_not_block(t));
   launch_spans(t, steps, kStepsPerLaunch, queue_persistent);
 }

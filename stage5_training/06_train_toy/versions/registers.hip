@@ -132,7 +132,7 @@ void queue_registers(const Network& n, Kind kind, const Arrays& arrays, const Sp
   });
 }
 
-void launch_registers(Trainer& t, unsigned steps) {
+void launch_registers(Training& t, unsigned steps) {
   require(why_not_registers(t));
   launch_spans(t, steps, kStepsPerLaunch, queue_registers);
 }

@@ -111,7 +111,7 @@ void queue_wave(const Network& n, Kind kind, const Arrays& arrays, const Span& s
   });
 }
 
-void launch_wave(Trainer& t, unsigned steps) {
+void launch_wave(Training& t, unsigned steps) {
   require(why_not_wave(t));
   launch_spans(t, steps, kStepsPerLaunch, queue_wave);
 }

@@ -23,21 +23,21 @@ __device__ inline void load_tile(float4 (*tile)[kParts], const float4* rows, con
 // Costs : the rows once; 4 kSlots gridDim.x bytes for the sums; 3 barriers for the first tile.
 static __global__ void __launch_bounds__(kThreads)
     train_fused(float4* block_sums, const float4* rows, const float* w, Places places,
-                Batches batches, const Schedule* schedule) {
+                Sampler sampler, const Schedule* schedule) {
   __shared__ float4 weights[kSlotParts];
   __shared__ float4 tile[kTile][kParts];
   __shared__ size_t row_of[kTile];
   __shared__ float of_groups[kGroups][kSlots];
   const unsigned group = threadIdx.x / kHidden;
-  const float scale = batches.gradient_scale();
+  const float scale = losses::squared_error_scale(sampler.batch);
   if (threadIdx.x < kSlotParts) weights[threadIdx.x] = load_slots(w, places, threadIdx.x);
   Unit gradient = {};
   float loss = 0;
-  for (size_t first = size_t{blockIdx.x} * kTile; first < batches.batch;
+  for (size_t first = size_t{blockIdx.x} * kTile; first < sampler.batch;
        first += size_t{gridDim.x} * kTile) {
     const unsigned count = static_cast<unsigned>(
-        batches.batch - first < kTile ? batches.batch - first : size_t{kTile});
-    if (threadIdx.x < count) row_of[threadIdx.x] = batches.row(schedule->step, first + threadIdx.x);
+        sampler.batch - first < kTile ? sampler.batch - first : size_t{kTile});
+    if (threadIdx.x < count) row_of[threadIdx.x] = sampler.row(schedule->step, first + threadIdx.x);
     __syncthreads();  // the tile's rows are known; nobody reads the tile before any more
     load_tile(tile, rows, row_of, count);
     __syncthreads();  // the weights and the tile are there
@@ -78,7 +78,7 @@ static __global__ void __launch_bounds__(kThreads)
 template <class Rule>
 static __global__ void __launch_bounds__(kThreads)
     update_fused(const float4* sums, unsigned blocks, ParameterArena arena, Places places,
-                 float* curve, Batches batches, Schedule* schedule) {
+                 float* curve, Sampler sampler, Schedule* schedule) {
   if (threadIdx.x == kThreads - 1) optimizers::advance(*schedule);
   float4 sum = make_float4(0, 0, 0, 0);
   if (threadIdx.x < kSlotParts) sum = sum_of_blocks(sums, blocks);
@@ -89,21 +89,23 @@ static __global__ void __launch_bounds__(kThreads)
   optimizers::apply(Rule{}, own.w, sum, own.m, own.v, begun);
   store_owned<Rule>(arena, places, own);
   if (has_loss(threadIdx.x))
-    curve[(begun.step - 1) % batches.steps()] = sum.y / static_cast<float>(batches.batch);
+    curve[(begun.step - 1) % sampler.steps_per_epoch()] = sum.y / static_cast<float>(sampler.batch);
 }
 
 static void queue_fused(Training& t) {
-  const unsigned blocks = blocks_for(t.settings.batch);
+  const unsigned blocks = blocks_for(t.batch);
   const ParameterArena& arena = t.model.arena();
   const Places places = places_of(t.model);
   LAUNCH_ON(t.stream, train_fused, blocks, kThreads, 0, t.sums.data(), t.rows, arena.w, places,
-            t.batches, t.schedule.data());
+            t.sampler, t.schedule.data());
   optimizers::visit_rule(t.settings.kind, [&](auto rule) {
     LAUNCH_ON(t.stream, (update_fused<decltype(rule)>), 1, kThreads, 0, t.sums.data(), blocks,
-              arena, places, t.curve.data(), t.batches, t.schedule.data());
+              arena, places, t.curve.data(), t.sampler, t.schedule.data());
   });
 }
 
-void run_fused(Training& t, size_t steps) { replay(t, steps, queue_fused); }
+void run_fused(Training& t, size_t steps) {
+  t.replay(steps, "fused", [&] { queue_fused(t); });
+}
 
 }  // namespace train_sales

@@ -5,16 +5,8 @@
 
 namespace train_sales {
 
-// Which row is sample i of a batch: the next of a training, or the next of a test.
-struct Shuffled {
-  Batches batches;
-  const Schedule* schedule;  // of the step that begins
-  __device__ size_t operator()(size_t i) const { return batches.row(schedule->step, i); }
-};
-struct InOrder {
-  size_t first;
-  __device__ size_t operator()(size_t i) const { return first + i; }
-};
+using train_toy::InOrder;
+using train_toy::Shuffled;
 
 // x[i] = features of row which(i), target[i] = its target    x (count, kFeatures), target (count).
 // Fixes : a host that shuffles has to copy every batch.
@@ -46,37 +38,20 @@ static void launch_gather(float4* x, float* target, const float4* rows, const Wh
               vector_add::kBlock, 0, x, target, rows, which, count);
 }
 
-// curve[step of the epoch] = *loss.
-// Fixes : a host that reads every loss waits for every step.
-// Idea  : the device writes the curve; the host reads an epoch of it at once.
-// Thread: the only one does it all.
-// Costs : one launch of one thread per step.
-static __global__ void record_loss(float* curve, const float* loss, Batches batches,
-                                   const Schedule* schedule) {
-  curve[schedule->step % batches.steps()] = *loss;
+const float* Training::queue_batch() {
+  launch_gather(x.data(), target.data(), rows, Shuffled{sampler, schedule.data()}, batch, stream);
+  return reinterpret_cast<const float*>(x.data());
 }
 
-// Queues one step: the layers of step 5.5, the loss of 3.3 and the optimizer of 5.4 as they are.
-void queue_operations(Training& t) {
-  const size_t batch = t.settings.batch;
-  Schedule* const schedule = t.schedule.data();
-  // exercise: rows, forward, loss, backward, the curve and the optimizer, on t.stream (about 10
-  // lines)
-  launch_gather(t.x.data(), t.target.data(), t.rows, Shuffled{t.batches, schedule}, batch,
-                t.stream);
-  const float* y = t.model.forward(reinterpret_cast<const float*>(t.x.data()), batch, t.stream);
-  losses::launch_squared_error_vectorized(t.loss.data(), t.grad_y.data(), y, t.target.data(), batch,
-                                          t.loss_buffers.workspace(), t.stream);
-  t.model.backward(t.grad_y.data(), t.stream);
-  LAUNCH_ON(t.stream, record_loss, 1, 1, 0, t.curve.data(), t.loss.data(), t.batches, schedule);
-  optimizers::step(t.settings.kind, t.model.arena(), schedule, t.stream);
+void Training::queue_loss(const float* y) {
+  // exercise: step 3.3's squared error of the batch, and its gradient (about 3 lines)
+  losses::launch_squared_error_vectorized(loss.data(), grad_y.data(), y, target.data(), batch,
+                                          loss_buffers_.workspace(), stream);
   // end exercise
 }
 
-void run_operations(Training& t, size_t steps) {
-  for (size_t i = 0; i < steps; ++i) queue_operations(t);
-  t.steps += steps;
-}
+// A step is that of step 5.6: batch, forward, loss, backward, curve, optimizer.
+void run_operations(Training& t, size_t steps) { t.run_operations(steps); }
 
 void launch_gather_in_order(float4* x, float* target, const float4* rows, size_t first,
                             size_t count) {

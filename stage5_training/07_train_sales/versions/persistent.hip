@@ -15,11 +15,11 @@ namespace train_sales {
 // Idea  : the whole device does an epoch's shuffling at once; batches then lie one behind another.
 // Thread: t owns part t % kParts of row t / kParts.
 // Costs : 32 kParts n bytes of global memory per epoch, and as much memory again as the rows take.
-static __global__ void shuffle_rows(float4* shuffled, const float4* rows, Batches batches,
+static __global__ void shuffle_rows(float4* shuffled, const float4* rows, Sampler sampler,
                                     const Schedule* schedule) {
-  const Permutation order(batches.rows, batches.seed, batches.epoch(schedule->step));
+  const Permutation order = sampler.order(schedule->step);
   const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < batches.rows * kParts;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < sampler.samples * kParts;
        i += threads)
     shuffled[i] = rows[order(i / kParts) * kParts + i % kParts];
 }
@@ -27,14 +27,14 @@ static __global__ void shuffle_rows(float4* shuffled, const float4* rows, Batche
 // The rows of an epoch in their order, and the number of the step behind the last to be done.
 struct Epoch {
   const float4* shuffled;
-  Batches batches;
+  Sampler sampler;
   size_t end;
 };
 
 // This thread's part of the tile that begins with sample `first` of a step.
 __device__ inline float4 load_part(const Epoch& epoch, size_t step, size_t first) {
   const unsigned sample = threadIdx.x / kParts, part = threadIdx.x % kParts;
-  const size_t batch = epoch.batches.batch;
+  const size_t batch = epoch.sampler.batch;
   const bool is_there = sample < kTile && step < epoch.end && first + sample < batch;
   return is_there ? epoch.shuffled[(step * batch + first + sample) * kParts + part]
                   : make_float4(0, 0, 0, 0);
@@ -45,7 +45,7 @@ __device__ inline float4 load_part(const Epoch& epoch, size_t step, size_t first
 __device__ inline void add_step(Unit& gradient, float& loss, float4& next, float4 (*tile)[kParts],
                                 const float4* weights, const Epoch& epoch, size_t step) {
   const unsigned sample = threadIdx.x / kParts, part = threadIdx.x % kParts;
-  const size_t batch = epoch.batches.batch;
+  const size_t batch = epoch.sampler.batch;
   const size_t first_tile = size_t{blockIdx.x} * kTile, stride = size_t{gridDim.x} * kTile;
   for (size_t first = first_tile; first < batch; first += stride) {
     if (sample < kTile) tile[sample][part] = next;
@@ -56,7 +56,7 @@ __device__ inline void add_step(Unit& gradient, float& loss, float4& next, float
     const Unit unit = load_unit(reinterpret_cast<const float*>(weights), threadIdx.x % kHidden);
     const size_t left = batch - first;
     add_tile(gradient, loss, unit, tile, static_cast<unsigned>(left < kTile ? left : kTile),
-             epoch.batches.gradient_scale());
+             losses::squared_error_scale(batch));
     if (!last) __syncthreads();  // nobody reads this tile any more
   }
 }
@@ -70,7 +70,7 @@ __device__ inline void add_step(Unit& gradient, float& loss, float4& next, float
 template <class Rule>
 static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
     train_persistent(float4* sums, const float4* shuffled, ParameterArena arena, Places places,
-                     float* curve, Batches batches, Schedule* schedule, const Schedule* schedules,
+                     float* curve, Sampler sampler, Schedule* schedule, const Schedule* schedules,
                      size_t steps) {
   __shared__ float4 weights[kSlotParts];
   __shared__ float4 tile[kTile][kParts];
@@ -81,8 +81,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
     own = load_owned<Rule>(arena, places);
     weights[threadIdx.x] = own.w;
   }
-  const size_t begin = schedule->step % batches.steps();  // step of the epoch
-  const Epoch epoch = {shuffled, batches, begin + steps};
+  const size_t begin = schedule->step % sampler.steps_per_epoch();  // step of the epoch
+  const Epoch epoch = {shuffled, sampler, begin + steps};
   float4 next = load_part(epoch, begin, size_t{blockIdx.x} * kTile);
   for (size_t step = begin; step < epoch.end; ++step) {
     Unit gradient = {};
@@ -98,7 +98,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
       optimizers::apply(Rule{}, own.w, sum, own.m, own.v, begun);
       weights[threadIdx.x] = own.w;
       if (blockIdx.x == 0 && has_loss(threadIdx.x))
-        curve[step] = sum.y / static_cast<float>(batches.batch);
+        curve[step] = sum.y / static_cast<float>(sampler.batch);
     }
   }
   if (blockIdx.x > 0 || !has_slots) return;
@@ -108,23 +108,23 @@ static __global__ void GPU_LAUNCH_BOUNDS(kThreads, 1)
 
 void run_persistent(Training& t, size_t steps) {
   const unsigned threads = vector_add::kBlock;
-  const size_t per_epoch = t.batches.steps();
+  const size_t per_epoch = t.steps_per_epoch();
   if (t.shuffled.size() == 0) {
-    t.shuffled = DeviceBuffer<float4>(t.batches.rows * kParts);
+    t.shuffled = DeviceBuffer<float4>(t.sampler.samples * kParts);
     t.schedules = DeviceBuffer<Schedule>(per_epoch);
   }
   Schedule* const schedule = t.schedule.data();
   while (steps > 0) {
     const size_t count = std::min(steps, per_epoch - t.steps % per_epoch);
     LAUNCH(shuffle_rows, vector_add::full_grid(t.shuffled.size()), threads, 0, t.shuffled.data(),
-           t.rows, t.batches, schedule);
+           t.rows, t.sampler, schedule);
     LAUNCH(train_toy::fill_schedules, static_cast<unsigned>(gpu::ceil_div(count, threads)), threads,
            0, t.schedules.data(), t.settings.hyper, static_cast<unsigned>(t.steps),
            static_cast<unsigned>(count));
     optimizers::visit_rule(t.settings.kind, [&](auto rule) {
-      LAUNCH_COOPERATIVE((train_persistent<decltype(rule)>), blocks_for(t.settings.batch), kThreads,
-                         0, t.sums.data(), t.shuffled.data(), t.model.arena(), places_of(t.model),
-                         t.curve.data(), t.batches, schedule, t.schedules.data(), count);
+      LAUNCH_COOPERATIVE((train_persistent<decltype(rule)>), blocks_for(t.batch), kThreads, 0,
+                         t.sums.data(), t.shuffled.data(), t.model.arena(), places_of(t.model),
+                         t.curve.data(), t.sampler, schedule, t.schedules.data(), count);
     });
     t.steps += count, steps -= count;
   }

@@ -1,10 +1,13 @@
 // Trains a network of two layers on MNIST by every version: checks the first steps, times the
 // training, tests what was learnt, and shows what is still mistaken for what.
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage5_training/08_train_mnist/mnist_program.h"
+#include "stage5_training/08_train_mnist/reference.h"
 #include "stage5_training/08_train_mnist/train_mnist.h"
 
 using train_mnist::kClasses;
@@ -21,21 +24,23 @@ Work work_of(const train_mnist::Settings& settings, double steps) {
 }
 
 void run(const Options& options, const mnist::Data& data, Report& report) {
-  const train_mnist::DeviceDigits images(data.digits.train);
+  const mnist::DeviceDigits images(data.digits.train);
   const train_mnist::Settings settings = mnist::settings_of(options);
   Training training(settings, images.samples());
   HostTimer timer;
   train_mnist::Trajectory want;
   if (!options.training.resume)
     want = train_mnist::trajectory_cpu(
-        settings, data.digits.train, train_mnist::parameters_of(training),
-        std::min(train_mnist::kCheckedSteps, training.course().steps_per_epoch()));
+        training.model, training.parameters(), data.digits.train, settings,
+        std::min(train_mnist::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
                               "-" + std::to_string(kClasses);
   report.table(mnist::problem_text(network, options, data), reference_ms,
                mnist::checked_text(want));
   mnist::run_versions(training, train_mnist::kVersions, train_mnist::best(training), want, data,
+                      {train_mnist::kDefaults,
+                       {std::begin(train_mnist::kPromises), std::end(train_mnist::kPromises)}},
                       options, report, [&](double steps) { return work_of(settings, steps); });
 }
 
@@ -47,7 +52,7 @@ int main(int argc, char** argv) {
                       "a network of two layers learns to read digits",
                       {{"hidden", 128, 128, 24}, {"images", 60000, 20000, 1300}},
                       version_infos(train_mnist::kVersions)};
-  program.training = TrainingDefaults{10, 1, 2, 64, 1e-3, "adam", true};
+  program.training = train_mnist::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const mnist::Data data = mnist::find_data(options, report);
