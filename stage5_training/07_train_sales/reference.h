@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/timer.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 #include "stage5_training/07_train_sales/sales_training.h"
 

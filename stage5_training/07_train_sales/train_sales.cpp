@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/input_file.h"
+#include "common/program.h"
 #include "common/sample.h"
 #include "common/sizes.h"
 #include "common/training.h"

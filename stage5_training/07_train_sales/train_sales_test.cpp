@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/npy.h"
+#include "common/program.h"
 #include "common/random.h"
 #include "common/testing.h"
 #include "stage3_ml_ops/03_losses/reference.h"
