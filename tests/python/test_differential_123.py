@@ -298,7 +298,7 @@ def matrix_activation(name: str) -> Draw:
 
 
 def softmax_of(x: Array) -> tuple[Array, Array]:
-    """By rows, in float64, and the bound of stage3_ml_ops/02_softmax/softmax.h with the most roundings of any
+    """By rows, in float64, and the bound of stage3_ml_ops/02_softmax/reference.h with the most roundings of any
     version: a term exp(x - max), d below the maximum, is off by 3 U d and by 5 U for each exponential that it
     is a product of; the sum by their mean, weighted by y, and U for each addition; U for the reciprocal and
     the product."""
