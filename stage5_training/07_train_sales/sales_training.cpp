@@ -33,7 +33,7 @@ Training::Training(const float4* train_rows, const Settings& wanted,
 }
 
 std::map<std::string, std::string> Training::facts() const {
-  return {{"batch", std::to_string(batch)}, {"sales", source_}};
+  return {{"batch", std::to_string(batch)}, {"source", source_}};
 }
 
 void Training::resume(const std::string& path) {

@@ -170,7 +170,7 @@ void evaluate(const Input& input, const Options& options, Report& report) {
     return found;
   });
   sales::require(input.sales, input.name, 1);
-  const auto source = checkpoint.state.more.find("sales");
+  const auto source = checkpoint.state.more.find("source");
   const bool same = source != checkpoint.state.more.end() && source->second == input.source;
   const size_t n = input.sales.rows.size();
   const DataSet data(input.sales, checkpoint.state.seed, checkpoint.encoding,

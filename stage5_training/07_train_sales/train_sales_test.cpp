@@ -307,7 +307,7 @@ TEST_CASE("a checkpoint holds what new sales need, and another training's is ref
     return "";
   };
   CHECK(refused(settings, "these sales").empty());
-  CHECK(contains_text(refused(settings, "others"), "sales these sales, not others"));
+  CHECK(contains_text(refused(settings, "others"), "source these sales, not others"));
   Settings other = settings;
   other.seed = 9;
   CHECK(contains_text(refused(other, "these sales"), "seed 1, not 9"));
