@@ -153,9 +153,6 @@ function(add_step path)
     set(program "${folder}/${name}.cpp")
     # A test may have parts, PART_test.cpp, beside NAME_test.cpp.
     file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/${name}_test.hip")
-    if(path IN_LIST COURSE_ON_OLD_STEPS)  # their plain C++ includes headers with kernels
-      set_kernel_language(${parts} "${program}" ${test})
-    endif()
   else()
     file(GLOB instances CONFIGURE_DEPENDS "${folder}/*_instances.hip")
     foreach(source IN LISTS instances)

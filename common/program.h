@@ -70,6 +70,14 @@ inline void require_work(const Options& options) {
     if (size == 0) throw UsageError("--size: every dimension must be at least 1");
 }
 
+// Whether the user wants one of these versions at least.
+template <class Versions>
+bool wants_any(const Options& options, const Versions& versions) {
+  for (const auto& version : versions)
+    if (options.wants(version.name)) return true;
+  return false;
+}
+
 // Empty if this device can run a version that needs `needs`, else what is missing.
 inline std::string missing(Needs needs) {
   if (needs == Needs::Any) return "";

@@ -63,15 +63,12 @@ OWN_IN_EACH_STEP = re.compile("|".join([
 COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activations of 3.1",
             "stage4_forward/02_mlp_forward": "the layers of 4.1, in five launches or in two",
             "stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2",
+            "stage5_training/02_activation_backward": "kernels of 1.4, 5.1 and 3.3 in two of its versions",
             "stage5_training/03_gradient_check": "the backward passes of earlier steps, and losses on the host",
             "stage5_training/05_sequential": "launches the layers of stages 3 to 5",
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
             "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph",
             "stage5_training/08_train_mnist": "replays the kernels of `operations` from a graph"}
-
-# Steps whose plain C++ includes headers of steps in the old form, which hold kernels. The same list is
-# COURSE_ON_OLD_STEPS in CMakeLists.txt.
-ON_OLD_STEPS = {"stage5_training/05_sequential": "its layers are those of 5.2"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}
@@ -264,8 +261,7 @@ class Checker:
         direct = [line for line, target in includes(text) if target == "common/gpu.h"]
         for line in direct:
             self.find(f"{name}:{line}", "plain C++ includes common/gpu_runtime.h, not common/gpu.h")
-        is_checked = not direct and Path(name).parent.as_posix() not in ON_OLD_STEPS
-        if is_checked and (way := self.way_to(name, lambda target: target == "common/gpu.h", True)):
+        if not direct and (way := self.way_to(name, lambda target: target == "common/gpu.h", True)):
             self.find(name, f"plain C++ reaches common/gpu.h{way}")
 
     def way_to(self, name: str, is_wanted, always: bool) -> str:

@@ -191,13 +191,6 @@ std::vector<VersionInfo> all_versions() {
   return infos;
 }
 
-template <class Versions>
-bool wants_any(const Options& options, const Versions& versions) {
-  for (const auto& version : versions)
-    if (options.wants(version.name)) return true;
-  return false;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {

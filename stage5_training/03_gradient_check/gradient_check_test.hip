@@ -6,6 +6,8 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/02_activation_backward/activation_backward.h"
+#include "stage5_training/02_activation_backward/detail/rounds.h"
+#include "stage5_training/02_activation_backward/detail/without_bias.h"
 #include "stage5_training/03_gradient_check/detail/biased_activation.h"
 #include "stage5_training/03_gradient_check/detail/cross_entropy_by.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
@@ -55,7 +57,7 @@ static void backward_without_softmax(float* grad, const float* logits,
   gpu::DeviceBuffer<float> p(targets.rows * targets.classes);
   softmax::best(p.data(), logits, targets.rows, targets.classes);
   const losses::Count count = losses::count_rows(targets, workspace, nullptr);
-  LAUNCH(activation_backward::cross_entropy_grad_p, 4, 64, 0, grad, p.data(), targets, count);
+  activation_backward::launch_grad_p(grad, p.data(), targets, count);
   HIP_CHECK(hipDeviceSynchronize());
 }
 

@@ -62,12 +62,6 @@ void add(Measurement& table, const Version& version, const Problem& p, const Opt
   left_out.push_back(row);
 }
 
-template <class Versions>
-bool wants_any(const Options& options, const Versions& versions) {
-  return std::any_of(std::begin(versions), std::end(versions),
-                     [&](const auto& version) { return options.wants(version.name); });
-}
-
 // The verdict on places and values together: that of the places if they are wrong.
 Comparison compare_forward(const Arrays& arrays, const maxpool::Pooled& want) {
   const auto exactly = [](size_t) { return 0.0; };

@@ -29,7 +29,11 @@ __device__ inline float4 value(float4 x) {
   return make_float4(f(x.x), f(x.y), f(x.z), f(x.w));
 }
 
-// grad_y * f'(x) for each of the four.
+// grad_y * f'(x), for one element or for each of four.
+template <class Activation>
+__device__ inline float chain_rule(float grad_y, float x) {
+  return grad_y * Activation{}.derivative(x);
+}
 template <class Activation>
 __device__ inline float4 chain_rule(float4 grad_y, float4 x) {
   const Activation f{};

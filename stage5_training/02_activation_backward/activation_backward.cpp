@@ -1,12 +1,21 @@
 // Runs, checks and times the way back through activations, softmax and softmax + cross-entropy.
+#include "stage5_training/02_activation_backward/activation_backward.h"
+
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "common/program.h"
+#include "common/random.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage0_infra/04_device_matrix/device_matrix.h"
 #include "stage1_vector/02_axpy/axpy.h"
-#include "stage5_training/02_activation_backward/activation_backward.h"
+#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage3_ml_ops/02_softmax/softmax.h"
+#include "stage3_ml_ops/03_losses/buffers.h"
+#include "stage5_training/02_activation_backward/reference.h"
 
 using activation_backward::Workspace;
 using device_matrix::DeviceBuffer;
@@ -81,7 +90,7 @@ Comparison compare_slopes(const Problem& p) {
 template <class Activation>
 Comparison compare_rows(const Problem& p, bool from_output) {
   if constexpr (activation_backward::kHasOfOutput<Activation>)
-    if (from_output) return compare_slopes<activation_backward::OfOutput<Activation>>(p);
+    if (from_output) return compare_slopes<activation_backward::SlopeOfOutput<Activation>>(p);
   return compare_slopes<Activation>(p);
 }
 
@@ -129,13 +138,6 @@ void run_activation(Problem& p, const Options& options, Report& report) {
 }
 
 // ---- Softmax, and softmax + cross-entropy -----------------------------------------------------
-
-template <class Versions>
-bool wants_any(const Options& options, const Versions& versions) {
-  for (const auto& version : versions)
-    if (options.wants(version.name)) return true;
-  return false;
-}
 
 void run_softmax(Problem& p, const Options& options, Report& report) {
   p.make_x(options.seed);
