@@ -2,6 +2,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "stage3_ml_ops/03_losses/buffers.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage5_training/02_activation_backward/activation_backward.h"
 #include "stage5_training/04_optimizers/optimizers.h"
