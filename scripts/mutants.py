@@ -51,7 +51,7 @@ EQUIVALENT = ROOT / "scripts" / "course_lib" / "equivalent_mutants.toml"
 SUMMARY = ROOT / "results" / "mutants.json"
 BAR = 0.97  # of the mutants that compile and are not equivalent must be refused
 
-LEAST, MOST = 5, 25  # mutants of a version file, or of a step's headers
+LEAST, MOST = 8, 25  # mutants of a version file, or of a step's headers
 DOES_NOT_COMPILE, SAME_CODE, EQUAL = "compile", "same code", "equivalent"
 
 
@@ -59,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
-    parser.add_argument("--count", type=int, default=700, help="of all steps together (default: 700)")
+    parser.add_argument("--count", type=int, default=1000, help="of all steps together (default: 1000)")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--sample", type=share, default=(1, 1), metavar="K/N")
     parser.add_argument("--list", action="store_true")

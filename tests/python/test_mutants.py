@@ -339,8 +339,8 @@ def test_an_entry_needs_a_proof(tmp_path):
 
 def test_the_choice_covers_the_course():
     courses = [exercises.load(step) for step in steps.discover(ROOT) if exercises.has_exercises(step)]
-    chosen = mutants.choose(courses, 700, "1")
-    assert len(chosen) == 700
+    chosen = mutants.choose(courses, 1000, "1")
+    assert len(chosen) == 1000
     of_step = {number: [one for one in chosen if one.course.step.number == number]
                for number in (course.step.number for course in courses)}
     assert min(map(len, of_step.values())) >= mutants.LEAST
