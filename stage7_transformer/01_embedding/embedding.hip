@@ -164,13 +164,6 @@ void run_backward(Problem& p, const Options& options, Report& report) {
   }
 }
 
-template <class Versions>
-bool wants_any(const Options& options, const Versions& versions) {
-  for (const auto& version : versions)
-    if (options.wants(version.name)) return true;
-  return false;
-}
-
 std::vector<VersionInfo> all_versions() {
   std::vector<VersionInfo> infos = version_infos(embedding::kVersions);
   for (const VersionInfo& info : version_infos(embedding::kBackwardVersions)) infos.push_back(info);

@@ -34,13 +34,6 @@ std::vector<Shape> shapes(const Options& options) {
 #endif
 }
 
-template <class Versions>
-bool wants_any(const Options& options, const Versions& versions) {
-  for (const auto& version : versions)
-    if (options.wants(version.name)) return true;
-  return false;
-}
-
 struct Problem {
   Problem(Shape matrix, std::uint64_t seed)
       : shape(matrix),

@@ -293,12 +293,6 @@ std::vector<VersionInfo> all_infos() {
   for (const VersionInfo& info : version_infos(Bfloat16::kVersions)) infos.push_back(info);
   return infos;
 }
-template <class Type>
-bool wants_any(const Options& options) {
-  for (const auto& version : Type::kVersions)
-    if (options.wants(version.name)) return true;
-  return false;
-}
 
 }  // namespace
 
@@ -331,11 +325,11 @@ int main(int argc, char** argv) {
       backward = {asked, problem(B, H, T, T, 2 * D, true), problem(64, 6, 256, 256, 64, true),
                   problem(32, 4, 128, 128, 16, true)};
     }
-    if (wants_any<Float>(options)) {
+    if (wants_any(options, Float::kVersions)) {
       for (const Problem& p : forward) run_forward<Float>(p, options, report);
       for (const Problem& p : backward) run_backward<Float>(p, options, report);
     }
-    if (wants_any<Bfloat16>(options)) {
+    if (wants_any(options, Bfloat16::kVersions)) {
       for (const Problem& p : forward)
         if (p.Tq > 1) run_forward<Bfloat16>(p, options, report);
       for (const Problem& p : backward)
