@@ -44,10 +44,6 @@ Comparison check_first_steps(Trainer& t, const QueueSteps& queue, const Trajecto
   return together({compare_losses(got, want), gradient});
 }
 
-namespace {
-
-// The mean of the losses that the steps behind `begin` have left on the curve. Throws
-// training::Diverged where one of them, or what the steps have made, is not finite.
 double finite_loss(const Trainer& t, std::uint64_t begin, const training::Kept& kept) {
   const std::vector<float> curve = t.losses();
   const size_t per_epoch = t.steps_per_epoch() > 1 ? t.steps_per_epoch() : 0;
@@ -59,8 +55,6 @@ double finite_loss(const Trainer& t, std::uint64_t begin, const training::Kept& 
   sequential::require_finite(t.model, t.settings.kind, t.steps, kept);
   return training::mean_of(losses, 0, losses.size());
 }
-
-}  // namespace
 
 double run_epochs(Trainer& t, const Epochs& epochs, const QueueSteps& queue,
                   const training::Interrupt& interrupt) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -27,6 +28,11 @@ using QueueSteps = std::function<void(size_t count)>;
 // The gradient of a training's first step, and the losses of as many steps as the trajectory has,
 // held against it. Every loss goes to the curve. Restarts the training before each of the two.
 Comparison check_first_steps(Trainer& t, const QueueSteps& queue, const Trajectory& want);
+
+// The mean of the losses that the steps behind number `begin` have left on the curve. Throws
+// training::Diverged, which says what is kept, where one of them, a parameter or a state of the
+// optimizer is not finite. Waits for the device.
+double finite_loss(const Trainer& t, std::uint64_t begin, const training::Kept& kept);
 
 struct Epochs {
   size_t in_all;                // with those that are behind the training

@@ -65,14 +65,6 @@ Timing time_training(Training& t, const train_toy::Launch& launch, unsigned epoc
   return summarize(ms);
 }
 
-// Throws training::Diverged where the losses on the curve, or the parameters, are not finite.
-void require_finite(const Training& t) {
-  size_t i = 0;
-  for (const float loss : t.losses())
-    training::require_finite({loss}, 0, 1, ++i * t.every - 1, 0, {});
-  sequential::require_finite(t.model, t.settings.kind, t.steps, {});
-}
-
 // Queues steps by a version.
 train_toy::QueueSteps by(const train_toy::Launch& launch, Training& t) {
   return [&](size_t count) { launch.run(t, static_cast<unsigned>(count)); };
@@ -115,7 +107,7 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
     }
     if (kTimes && row.skipped.empty() && row.check.ok) {
       const Timing timing = time_training(t, version.launch, epochs, every, options.repeat);
-      require_finite(t);
+      train_toy::finite_loss(t, 0, {});
       row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
       const double us = 1e3 * row.ms / epochs;
       const Score score = score_of(t, points);

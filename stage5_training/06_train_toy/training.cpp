@@ -1,11 +1,11 @@
 #include "stage5_training/06_train_toy/training.h"
 
-#include "stage5_training/05_sequential/layers.h"
-
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "stage5_training/05_sequential/layers.h"
 
 namespace train_toy {
 

@@ -63,7 +63,7 @@ class Twins {
     for (std::size_t i = 0; i < tensor.size(); ++i)
       tensor[i].w *= 1 + roundings(twin, t, stream, i);
   }
-  // What a version stores as a float, a twin does too (step 6.3's): of a probability near 1, less
+  // What a version stores as a float, a twin does too: of a probability near 1, less
   // 1, a multiple of 2^-24 is left, from which Adam takes a full step.
   static double stored(double value, unsigned twin) {
     return twin == 0 ? value : static_cast<double>(static_cast<float>(value));
