@@ -10,13 +10,13 @@ namespace train_toy {
 // to a quad. All of this is constant, so loops over it unroll and arrays are registers.
 template <int kHiddenLayers, int kPaddedWidth, int kUnitsPerLane, int kPointsPerLane>
 struct Division {
-  static constexpr int kQuad = 4, kTile = kQuad * kQuad;
+  static constexpr int kQuad = 4, kLong = 2 * kQuad, kTile = kLong * kQuad;
   static constexpr int kHidden = kHiddenLayers, kWidth = kPaddedWidth;
   static constexpr int kOwn = kUnitsPerLane;          // units of each layer that a lane computes
   static constexpr int kPoints = kPointsPerLane;      // points that it computes them for
   static constexpr int kLanes = kWidth / kOwn;        // of a point
   static constexpr int kOwnClasses = kQuad / kLanes;  // classes whose gradient a lane computes
-  static constexpr int kBlock = kOwn * kPoints <= kQuad ? 1024 : 896;  // threads, at most
+  static constexpr int kBlock = 512;                  // threads, at most
 
   // A point's record in shared memory. Its length is an odd number of quads: 16-byte accesses of
   // neighbouring points then meet different banks.
@@ -40,9 +40,9 @@ struct Division {
   static constexpr int kParameters =
       (kHidden == 0 ? 0 : begin(kHidden)) + kQuad * kWidth + kHidden * kWidth + kQuad;
 
-  // Tiles of 4 x 4 weights, and one of all biases per layer.
-  static constexpr int kQuads = kWidth / kQuad;
-  static constexpr int kTiles = kHidden + 1 + 2 * kQuads + (kHidden - 1) * kQuads * kQuads;
+  // Tiles of 8 x 4 weights, and one of all biases per layer.
+  static constexpr int kQuads = kWidth / kQuad, kLongs = kWidth / kLong;
+  static constexpr int kTiles = kHidden + 1 + 2 * kLongs + (kHidden - 1) * kLongs * kQuads;
 
   // Points padded to what the waves take at once.
   template <class Int>

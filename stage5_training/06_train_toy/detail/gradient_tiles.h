@@ -1,4 +1,4 @@
-// The gradients of a tile of 4 x 4 weights, or of the biases of a layer, for the version
+// The gradients of a tile of 8 x 4 weights, or of the biases of a layer, for the version
 // `registers`.
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace train_toy {
 
-// Which 16 parameters: the weights of four units times four inputs, or the biases of all units.
+// Which parameters: the weights of eight units times four inputs, of four classes times eight
+// inputs, or the biases of all units.
 struct Tile {
   int layer, first_unit, first_input;
   bool biases;
@@ -18,17 +19,31 @@ struct Tile {
 // inner layers.
 template <class D>
 __device__ inline Tile find_tile(int tile) {
-  constexpr int kQuads = D::kQuads, kInner = kQuads * kQuads;
   if (tile <= D::kHidden) return {tile, 0, 0, true};
-  const int number = tile - (D::kHidden + 1), inner = number - 2 * kQuads;
-  if (number < kQuads) return {0, number * D::kQuad, 0, false};
-  if (inner < 0) return {D::kHidden, 0, (number - kQuads) * D::kQuad, false};
-  return {1 + inner / kInner, inner % kInner / kQuads * D::kQuad, inner % kQuads * D::kQuad, false};
+  const int number = tile - (D::kHidden + 1), inner = number - 2 * D::kLongs;
+  if (number < D::kLongs) return {0, number * D::kLong, 0, false};
+  if (inner < 0) return {D::kHidden, 0, (number - D::kLongs) * D::kLong, false};
+  const int of_layer = inner % (D::kLongs * D::kQuads);
+  return {1 + inner / (D::kLongs * D::kQuads), of_layer / D::kQuads * D::kLong,
+          of_layer % D::kQuads * D::kQuad, false};
 }
 
-// Which of a tile's sums a lane gets from sum_tile(): the lowest four bits of its number, reversed.
+// Which of a tile's sums a lane gets from sum_tile(): the lowest five bits of its number, reversed.
 __device__ inline int index_in_tile(int lane) {
-  return (lane & 1) << 3 | (lane & 2) << 1 | (lane & 4) >> 1 | (lane & 8) >> 3;
+  return (lane & 1) << 4 | (lane & 2) << 2 | (lane & 4) | (lane & 8) >> 2 | (lane & 16) >> 4;
+}
+
+struct Place {
+  int unit, input;
+};
+
+// Which parameter of its layer sum number `index` of a tile is for.
+template <class D>
+__device__ inline Place place_in_tile(const Tile& tile, int index) {
+  if (tile.biases) return {index, 0};
+  const int along = index / D::kQuad, across = index % D::kQuad;
+  if (tile.layer == D::kHidden) return {across, tile.first_input + along};
+  return {tile.first_unit + along, tile.first_input + across};
 }
 
 // sums[j] = this lane's share of gradient j of the tile: that of the points lane, lane + wave, ...
@@ -37,31 +52,32 @@ __device__ inline void add_points(float (&sums)[D::kTile], const Tile& tile, int
                                   const float* record_of_0) {
   const int lane = gpu::lane_id(), wave = gpu::wave_size(), l = tile.layer;
   const bool last = l == D::kHidden;
-  const float* grads = record_of_0 + lane * D::kRecord + (last ? D::kGrad : D::d(l));
+  const float* const mine = record_of_0 + lane * D::kRecord;
+  const float* const grads = mine + (last ? D::kGrad : D::d(l)) + tile.first_unit;
   GPU_UNROLL
   for (int j = 0; j < D::kTile; ++j) sums[j] = 0;
   if (tile.biases) {
     const int units = last ? D::kQuad : D::kWidth;
-    for (int r = lane; r < records; r += wave, grads += wave * D::kRecord) {
+    for (int r = lane; r < records; r += wave) {
       GPU_UNROLL
       for (int k = 0; k < D::kWidth; k += D::kQuad) {
         if (k >= units) continue;
         float g[D::kQuad];
-        read(g, grads + k);
+        read(g, grads + (r - lane) * D::kRecord + k);
         GPU_UNROLL
         for (int e = 0; e < D::kQuad; ++e) sums[k + e] += g[e];
       }
     }
     return;
   }
-  const float* inputs = record_of_0 + lane * D::kRecord + (l == 0 ? D::kX : D::h(l - 1));
-  grads += tile.first_unit, inputs += tile.first_input;
+  const float* const inputs = mine + (l == 0 ? D::kX : D::h(l - 1)) + tile.first_input;
+  const float *longs = last ? inputs : grads, *quads = last ? grads : inputs;
   for (int r = lane; r < records; r += wave) {
-    float g[D::kQuad], x[D::kQuad];
-    read(g, grads), read(x, inputs);
+    float a[D::kLong], b[D::kQuad];
+    read(a, longs), read(b, quads);
     GPU_UNROLL
-    for (int j = 0; j < D::kTile; ++j) sums[j] = fmaf(g[j / D::kQuad], x[j % D::kQuad], sums[j]);
-    grads += wave * D::kRecord, inputs += wave * D::kRecord;
+    for (int j = 0; j < D::kTile; ++j) sums[j] = fmaf(a[j / D::kQuad], b[j % D::kQuad], sums[j]);
+    longs += wave * D::kRecord, quads += wave * D::kRecord;
   }
 }
 

@@ -96,15 +96,22 @@ __device__ inline void visit_points(const Network& n, int records, float* record
       }
       const int label = static_cast<int>(mine[D::kLabel]);
       const float share = point + i * apart < n.points ? 1.0f / static_cast<float>(n.points) : 0;
+      float of_class[D::kQuad], max = logits[i][0], sum = 0;
+      GPU_UNROLL
+      for (int c = 1; c < D::kQuad; ++c) max = fmaxf(max, logits[i][c]);
+      GPU_UNROLL
+      for (int c = 0; c < D::kQuad; ++c) {
+        of_class[c] = gpu::exp2_flushed(1.44269504f * (logits[i][c] - max));  // 1 / ln 2
+        sum += of_class[c];
+      }
+      const float scale = share * reciprocal(sum);
       GPU_UNROLL
       for (int j = 0; j < D::kOwnClasses; ++j) {
         const int c = part * D::kOwnClasses + j;
-        float logit = logits[i][0], sum = 0;
+        float mine_of_class = of_class[0];
         GPU_UNROLL
-        for (int k = 1; k < D::kQuad; ++k) logit = k == c ? logits[i][k] : logit;
-        GPU_UNROLL
-        for (int k = 0; k < D::kQuad; ++k) sum += softmax::exponential(logits[i][k] - logit);
-        mine[D::kGrad + c] = fmaf(share, reciprocal(sum), c == label ? -share : 0.0f);
+        for (int k = 1; k < D::kQuad; ++k) mine_of_class = k == c ? of_class[k] : mine_of_class;
+        mine[D::kGrad + c] = fmaf(mine_of_class, scale, c == label ? -share : 0.0f);
       }
       if (with_loss && part == 0) mine[D::kLoss] = cross_entropy(logits[i], D::kQuad, label);
     }
