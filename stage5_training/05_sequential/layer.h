@@ -117,12 +117,16 @@ class Layer {
 
   // The same with parameters that are off themselves, or that floats do not hold: those of a model
   // that has trained in double (reference.h). A layer with parameters has to say how; unless it
-  // does, std::logic_error is thrown.
+  // does, std::logic_error is thrown. Where x has no errors nobody asks for them, and the results
+  // have none either.
   virtual Values forward_double(const Values& x, const std::vector<Values>& parameters,
                                 size_t batch) const;
   virtual Values backward_double(std::vector<Values>& gradients, const Values& grad_y,
                                  const Values& x, const std::vector<Values>& parameters,
                                  size_t batch) const;
+  // Where a decision hangs on a value of x that is nearer to the other side than `share` of its
+  // error, moves it there: a float version may decide so (Deviation in reference.h).
+  virtual void decide_otherwise(Values& /*x*/, double /*share*/) const {}
 };
 
 }  // namespace sequential

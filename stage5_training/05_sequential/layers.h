@@ -88,6 +88,7 @@ class Activation : public Layer {
                       const std::vector<std::vector<float>>&, size_t) const override {
     return activation_backward_cpu<Function>(grad_y, x);
   }
+  void decide_otherwise(Values& x, double share) const override;  // ReLU: a sum that is nearly 0
 
  private:
   size_t width_ = 0;

@@ -74,10 +74,13 @@ Values Linear::forward_double(const Values& x, const std::vector<Values>& parame
                               size_t batch) const {
   const auto input = [&](size_t sample, size_t k) { return at(x, sample * in_ + k); };
   const auto weight = [&](size_t k, size_t unit) { return at(parameters[0], unit * in_ + k); };
-  Values y = product_cpu(batch, out_, in_, input, weight);
+  const bool with_errors = !x.error.empty();
+  Values y = product_cpu(batch, out_, in_, input, weight, with_errors);
   for (size_t i = 0; i < batch * out_; ++i) {
     const Approximate bias = at(parameters[1], i % out_);
-    y.value[i] += bias.value, y.error[i] += bias.error;
+    y.value[i] += bias.value;
+    if (!with_errors) continue;
+    y.error[i] += bias.error;
     y.error[i] += kFloatRoundoff * (std::fabs(y.value[i]) + y.error[i]);
   }
   return y;
@@ -91,9 +94,10 @@ Values Linear::backward_double(std::vector<Values>& gradients, const Values& gra
   const auto input = [&](size_t sample, size_t k) { return at(x, sample * in_ + k); };
   const auto one = [](size_t, size_t) { return Approximate{1, 0}; };
   const auto weight = [&](size_t unit, size_t k) { return at(parameters[0], unit * in_ + k); };
-  gradients.push_back(product_cpu(out_, in_, batch, transposed, input));
-  gradients.push_back(product_cpu(out_, 1, batch, transposed, one));
-  return product_cpu(batch, in_, out_, grad, weight);
+  const bool with_errors = !x.error.empty();
+  gradients.push_back(product_cpu(out_, in_, batch, transposed, input, with_errors));
+  gradients.push_back(product_cpu(out_, 1, batch, transposed, one, with_errors));
+  return product_cpu(batch, in_, out_, grad, weight, with_errors);
 }
 
 namespace {
@@ -113,6 +117,7 @@ Values activation_cpu(const Values& x) {
   for (size_t i = 0; i < y.value.size(); ++i) {
     const auto [value, error] = at(x, i);
     y.value[i] = Function::cpu(value);
+    if (y.error.empty()) continue;
     y.error[i] = dense::kSteepest * error +
                  std::max(Function::bound(value - error), Function::bound(value + error));
   }
@@ -122,25 +127,35 @@ Values activation_cpu(const Values& x) {
 template <class Function>
 Values activation_backward_cpu(const Values& grad_y, const Values& x) {
   Values grad_x = grad_y;
+  grad_x.error.resize(x.error.size());
   for (size_t i = 0; i < grad_x.value.size(); ++i) {
     const auto [value, error] = at(x, i);
     const Approximate grad = at(grad_y, i);
     const double slope = Function::derivative_cpu(value);
+    grad_x.value[i] = grad.value * slope;
+    if (x.error.empty()) continue;
     const double slope_error = derivative_moves<Function>(value, error) +
                                std::max(Function::derivative_bound(value - error),
                                         Function::derivative_bound(value + error));
     const double inherited =
         std::fabs(grad.value) * slope_error + grad.error * (std::fabs(slope) + slope_error);
-    grad_x.value[i] = grad.value * slope;
     grad_x.error[i] =
         inherited + activations::kTiny + kFloatRoundoff * (std::fabs(grad_x.value[i]) + inherited);
   }
   return grad_x;
 }
 
-#define INSTANTIATE(Function)                              \
-  template Values activation_cpu<Function>(const Values&); \
-  template Values activation_backward_cpu<Function>(const Values&, const Values&);
+template <class Function>
+void Activation<Function>::decide_otherwise(Values& x, double share) const {
+  if (!std::is_same_v<Function, activations::Relu> || x.error.empty()) return;
+  for (size_t i = 0; i < x.value.size(); ++i)
+    if (std::fabs(x.value[i]) <= share * x.error[i]) x.value[i] = -x.value[i];
+}
+
+#define INSTANTIATE(Function)                                                      \
+  template Values activation_cpu<Function>(const Values&);                         \
+  template Values activation_backward_cpu<Function>(const Values&, const Values&); \
+  template void Activation<Function>::decide_otherwise(Values&, double) const;
 INSTANTIATE(activations::Relu)
 INSTANTIATE(activations::Sigmoid)
 INSTANTIATE(activations::Tanh)
@@ -188,10 +203,11 @@ Loss mean_squared_error_cpu(const Values& y, const std::vector<float>& targets) 
   rounding::ApproximateSum sum;
   for (size_t i = 0; i < size; ++i) {
     const double off = y.value[i] - static_cast<double>(targets[i]);
-    sum.add({off, y.error[i]}, {off, y.error[i]});
+    const double error = at(y, i).error;
+    sum.add({off, error}, {off, error});
     loss.grad.value[i] = 2 * off / n;
     loss.grad.error[i] =
-        2 * (y.error[i] + roundings(3) * (std::fabs(off) + y.error[i])) / n + activations::kTiny;
+        2 * (error + roundings(3) * (std::fabs(off) + error)) / n + activations::kTiny;
   }
   const Approximate total = sum.worst_case(n + 4, n + 4);
   loss.mean = {total.value / n, total.error / n + activations::kTiny};
@@ -219,12 +235,11 @@ Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t c
   for (size_t row = 0; row < rows; ++row) {
     if (labels[row] < 0) continue;
     const double* const logits = y.value.data() + row * classes;
-    const double* const errors = y.error.data() + row * classes;
     const size_t label = static_cast<size_t>(labels[row]);
     const double max = *std::max_element(logits, logits + classes);
     const double min = *std::min_element(logits, logits + classes);
-    const double off = *std::max_element(errors, errors + classes);
-    double sum = 0;
+    double off = 0, sum = 0;
+    for (size_t c = 0; c < classes; ++c) off = std::max(off, at(y, row * classes + c).error);
     for (size_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - max);
     const double of_row = std::log(sum) + max - logits[label];
     const double depth = static_cast<double>(classes) + 16 + 2 * (max - min + 2 * off);
@@ -276,6 +291,7 @@ std::vector<Values> DoubleModel::parameters_of(size_t layer) const {
     Values& values = parameters.emplace_back();
     for (const optimizers::Element& e : elements_[k])
       values.value.push_back(e.w), values.error.push_back(e.w_error);
+    if (deviation_.no_errors) values.error.clear();
   }
   return parameters;
 }
@@ -299,15 +315,17 @@ const Values& DoubleModel::forward(Values x, size_t batch) {
     throw std::invalid_argument("DoubleModel: x is not (" + std::to_string(batch) + ", " +
                                 std::to_string(model_.inputs()) + ")");
   batch_ = batch;
+  if (deviation_.no_errors) x.error.clear();
   inputs_.clear();
   inputs_.push_back(std::move(x));
+  double terms = 1;  // of the layer's sums, or of those before it
   for (size_t i = 0; i < model_.layers(); ++i) {
     const Layer& layer = model_.layer(i);
     Values& input = inputs_.back();
-    if (deviation_.other_side > 0 && dynamic_cast<const ReLU*>(&layer) != nullptr)
-      for (size_t j = 0; j < input.value.size(); ++j)
-        if (std::fabs(input.value[j]) <= deviation_.other_side * input.error[j])
-          input.value[j] = -input.value[j];
+    if (deviation_.other_side > 0)
+      layer.decide_otherwise(input, deviation_.other_side / std::sqrt(terms));
+    const std::vector<Parameter> of_layer = layer.parameters();
+    if (!of_layer.empty()) terms = static_cast<double>(of_layer[0].fan_in);
     Values y = layer.forward_double(input, parameters_of(i), batch);
     if (deviation_.stores_floats)
       for (double& value : y.value)
@@ -343,8 +361,10 @@ void DoubleModel::step(optimizers::Kind kind, const optimizers::Hyperparameters&
                        std::uint64_t t) {
   if (gradients_.size() != elements_.size())
     throw std::logic_error("DoubleModel: there are no gradients for a step");
-  for (size_t k = 0; k < elements_.size(); ++k)
+  for (size_t k = 0; k < elements_.size(); ++k) {
+    gradients_[k].error.resize(elements_[k].size());  // 0 where they are not followed
     optimizers::step_cpu(kind, hyper, t, gradients_[k].value, gradients_[k].error, elements_[k]);
+  }
 }
 
 void DoubleModel::forget_errors() {

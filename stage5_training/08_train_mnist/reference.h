@@ -1,22 +1,27 @@
-// 5.8  The reference of train_mnist in double: the first steps of a training.
+// 5.8  The reference of trainings on digits in double: their first steps. Step 6.3 holds its
+// network against it too.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "stage5_training/08_train_mnist/train_mnist.h"
+#include "stage5_training/05_sequential/sequential.h"
+#include "stage5_training/06_train_toy/trajectory.h"
+#include "stage5_training/08_train_mnist/mnist_training.h"
 
-namespace train_mnist {
-
-using mnist::compare_losses;
-using mnist::Trajectory;
+namespace mnist {
 
 // How many first steps are held against the reference.
 inline constexpr size_t kCheckedSteps = 20;
 
-// What the first `steps` steps must do from these parameters (train_toy::trajectory_cpu); it may
-// end before. Ten times what the twins drift away is allowed.
-Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
-                          const mnist::Digits& digits, const Settings& settings, size_t steps);
+// The images of a step, the first being number 0: pixels / 255 (batch, 784), with no error.
+sequential::Values images_of(const Digits& digits, const Sampler& sampler, std::uint64_t step);
+std::vector<int> labels_of(const Digits& digits, const Sampler& sampler, std::uint64_t step);
 
-}  // namespace train_mnist
+// What the first `steps` steps must do from these parameters, which lie one behind the other
+// (train_toy::trajectory_cpu); it may end before.
+Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
+                          const Digits& digits, const Settings& settings, size_t steps,
+                          const train_toy::Twins& drift = train_toy::Twins(10));
+
+}  // namespace mnist

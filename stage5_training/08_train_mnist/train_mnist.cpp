@@ -28,11 +28,10 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   const train_mnist::Settings settings = mnist::settings_of(options);
   Training training(settings, images.samples());
   HostTimer timer;
-  train_mnist::Trajectory want;
+  mnist::Trajectory want;
   if (!options.training.resume)
-    want = train_mnist::trajectory_cpu(
-        training.model, training.parameters(), data.digits.train, settings,
-        std::min(train_mnist::kCheckedSteps, training.steps_per_epoch()));
+    want = mnist::trajectory_cpu(training.model, training.parameters(), data.digits.train, settings,
+                                 std::min(mnist::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +
                               "-" + std::to_string(kClasses);

@@ -34,6 +34,7 @@ using mnist::kPixels;
 using mnist::Sampler;
 using mnist::Samples;
 using mnist::Settings;
+using mnist::Trajectory;
 using optimizers::Schedule;
 using sequential::Sequential;
 

@@ -19,6 +19,7 @@ namespace {
 using namespace train_mnist;
 using namespace mnist_test;
 using mnist::accuracy;
+using mnist::compare_losses;
 using mnist::Guess;
 using mnist::guess;
 using mnist::kEvaluationBatch;
