@@ -146,7 +146,8 @@ function(add_step path)
 
   step_versions(versions ${path})
   if(versions)
-    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
+    # A *_layer.hip uses what a step in the old form exports as templates of kernels.
+    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp" "${folder}/*_layer.hip")
     list(REMOVE_ITEM parts "${folder}/${name}.cpp")
     list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
     add_step_library(step_${name} ${versions} ${parts})

@@ -15,7 +15,6 @@
 #include "stage5_training/05_sequential/layers.h"
 
 namespace sequential {
-namespace {
 
 std::vector<Values> exactly(const std::vector<std::vector<float>>& parameters) {
   std::vector<Values> values;
@@ -23,6 +22,8 @@ std::vector<Values> exactly(const std::vector<std::vector<float>>& parameters) {
     values.push_back(dense::exactly(parameter));
   return values;
 }
+
+namespace {
 
 // A model's present parameters.
 std::vector<std::vector<float>> download(const Sequential& model) {
@@ -291,7 +292,7 @@ std::vector<Values> DoubleModel::parameters_of(size_t layer) const {
     Values& values = parameters.emplace_back();
     for (const optimizers::Element& e : elements_[k])
       values.value.push_back(e.w), values.error.push_back(e.w_error);
-    if (deviation_.no_errors) values.error.clear();
+    if (!follows_errors()) values.error.clear();
   }
   return parameters;
 }
@@ -315,7 +316,7 @@ const Values& DoubleModel::forward(Values x, size_t batch) {
     throw std::invalid_argument("DoubleModel: x is not (" + std::to_string(batch) + ", " +
                                 std::to_string(model_.inputs()) + ")");
   batch_ = batch;
-  if (deviation_.no_errors) x.error.clear();
+  if (!follows_errors()) x.error.clear();
   inputs_.clear();
   inputs_.push_back(std::move(x));
   double terms = 1;  // of the layer's sums, or of those before it
@@ -327,12 +328,15 @@ const Values& DoubleModel::forward(Values x, size_t batch) {
     const std::vector<Parameter> of_layer = layer.parameters();
     if (!of_layer.empty()) terms = static_cast<double>(of_layer[0].fan_in);
     Values y = layer.forward_double(input, parameters_of(i), batch);
-    if (deviation_.stores_floats)
-      for (double& value : y.value)
-        value = stored(value, layer.parameters().empty() ? deviation_.toward_zero : 0,
-                       dynamic_cast<const Tanh*>(&layer) != nullptr);
+    if (deviation_.stores_floats) {
+      const int toward_zero = of_layer.empty() ? deviation_.toward_zero : 0;
+      const bool is_tanh = dynamic_cast<const Tanh*>(&layer) != nullptr;
+      for (double& value : y.value) value = stored(value, toward_zero, is_tanh);
+    }
     inputs_.push_back(std::move(y));
   }
+  if (deviation_.no_errors)
+    for (Values& input : inputs_) input.error.clear();
   return inputs_.back();
 }
 

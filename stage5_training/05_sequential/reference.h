@@ -36,6 +36,9 @@ inline Approximate at(const Values& values, size_t i) {
   return {values.value[i], values.error.empty() ? 0 : values.error[i]};
 }
 
+// Parameters as they are, with no error.
+std::vector<Values> exactly(const std::vector<std::vector<float>>& parameters);
+
 // (rows, cols) sums over `terms` products a(row, k) b(k, col), each off by its own worst case and
 // by what comes in wrong, or without errors. a and b return an Approximate.
 template <class A, class B>
@@ -105,7 +108,8 @@ struct Deviation {
   // it is nearer to the other side than this times its error / sqrt(n), n being the terms of a sum
   // of the layer before: n roundings usually come to sqrt(n) of them.
   double other_side = 0;
-  // Values only, which takes a third of the time. Nothing is in doubt then.
+  // Values only, which takes a third of the time: errors are followed forward, and only where
+  // other_side asks for them.
   bool no_errors = false;
 };
 
@@ -135,6 +139,7 @@ class DoubleModel {
   void forget_errors();
 
  private:
+  bool follows_errors() const { return !deviation_.no_errors || deviation_.other_side > 0; }
   std::vector<Values> parameters_of(size_t layer) const;
 
   const Sequential& model_;

@@ -43,7 +43,7 @@ Trajectory trajectory_cpu(const sequential::Sequential& model, const std::vector
   constexpr int kTowardZero[] = {0, 0, 5, -5};
   const auto make = [&](unsigned twin) {
     return Run{DoubleModel(model, Twins::beside(tensors, twin),
-                           {twin > 0, kTowardZero[twin], twin == 1 ? 2.0 : 0.0, twin != 1}),
+                           {twin > 0, kTowardZero[twin], twin == 1 ? 2.0 : 0.0, true}),
                twin};
   };
   return follow(steps, 3, drift, make, [&](Run& run, std::uint64_t t) {

@@ -54,8 +54,7 @@ TEST_CASE("steps from a wrong place, uncounted ones and a forgotten bias are cau
   settings.hidden = 8;
   Training training(settings, images.samples());
   const size_t steps = training.steps_per_epoch();
-  const Trajectory want =
-      trajectory_cpu(training.model, training.parameters(), digits, settings, steps);
+  const Trajectory want = trajectory_cpu(training, digits, steps);
   for (const auto queue : {run_from_a_wrong_place, run_without_counting, run_without_biases}) {
     training.restart();
     queue(training, steps);
@@ -114,8 +113,7 @@ TEST_CASE("a large learning rate makes no right version wrong, and hides no wron
       settings.hidden = 8, settings.batch = 20, settings.kind = kind, settings.seed = 11;
       settings.hyper.learning_rate = rate;
       Training training(settings, images.samples());
-      const Trajectory want =
-          trajectory_cpu(training.model, training.parameters(), digits, settings, 10);
+      const Trajectory want = trajectory_cpu(training, digits, 10);
       REQUIRE(!want.losses.empty());
       CAPTURE(optimizers::name(kind), rate);
       for (const auto& version : kVersions)
@@ -146,8 +144,7 @@ TEST_CASE("a version whose first steps are wrong is not trained, and writes no c
   Settings settings;
   settings.hidden = 8, settings.batch = 20;
   Training training(settings, images.samples());
-  const Trajectory want =
-      trajectory_cpu(training.model, training.parameters(), data.digits.train, settings, 5);
+  const Trajectory want = trajectory_cpu(training, data.digits.train, 5);
   constexpr Version<Launch> wrong[] = {{"wrong", {run_with_gradient_off, takes_any}, "is wrong"}};
   Options options;
   options.training.epochs = 1, options.training.checkpoint = path;

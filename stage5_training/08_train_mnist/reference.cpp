@@ -21,18 +21,17 @@ std::vector<int> labels_of(const Digits& digits, const Sampler& sampler, std::ui
   return labels;
 }
 
-Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
-                          const Digits& digits, const Settings& settings, size_t steps,
+Trajectory trajectory_cpu(const Training& training, const Digits& digits, size_t steps,
                           const train_toy::Twins& drift) {
-  const Sampler sampler{digits.count(), settings.batch, settings.seed};
+  const Sampler& sampler = training.sampler;
   const train_toy::Examples examples{
       [&](std::uint64_t step) { return images_of(digits, sampler, step); },
       [&](std::uint64_t step, const sequential::Values& y, bool stores_floats) {
         return sequential::cross_entropy_cpu(y, labels_of(digits, sampler, step), kClasses,
                                              stores_floats);
       }};
-  return train_toy::trajectory_cpu(model, parameters, settings, sampler.batch, examples, steps,
-                                   drift);
+  return train_toy::trajectory_cpu(training.model, training.parameters(), training.settings,
+                                   sampler.batch, examples, steps, drift);
 }
 
 }  // namespace mnist

@@ -18,10 +18,9 @@ inline constexpr size_t kCheckedSteps = 20;
 sequential::Values images_of(const Digits& digits, const Sampler& sampler, std::uint64_t step);
 std::vector<int> labels_of(const Digits& digits, const Sampler& sampler, std::uint64_t step);
 
-// What the first `steps` steps must do from these parameters, which lie one behind the other
-// (train_toy::trajectory_cpu); it may end before.
-Trajectory trajectory_cpu(const Sequential& model, const std::vector<float>& parameters,
-                          const Digits& digits, const Settings& settings, size_t steps,
+// What the first `steps` steps of a training must do that begins with its present parameters
+// (train_toy::trajectory_cpu); it may end before. Waits for the device.
+Trajectory trajectory_cpu(const Training& training, const Digits& digits, size_t steps,
                           const train_toy::Twins& drift = train_toy::Twins(10));
 
 }  // namespace mnist

@@ -30,7 +30,7 @@ void run(const Options& options, const mnist::Data& data, Report& report) {
   HostTimer timer;
   mnist::Trajectory want;
   if (!options.training.resume)
-    want = mnist::trajectory_cpu(training.model, training.parameters(), data.digits.train, settings,
+    want = mnist::trajectory_cpu(training, data.digits.train,
                                  std::min(mnist::kCheckedSteps, training.steps_per_epoch()));
   const double reference_ms = want.losses.empty() ? 0 : timer.ms();
   const std::string network = std::to_string(kPixels) + "-" + std::to_string(settings.hidden) +

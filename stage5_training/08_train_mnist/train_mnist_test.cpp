@@ -44,8 +44,7 @@ TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
   Settings settings;
   settings.hidden = 8, settings.batch = 20, settings.seed = (std::uint64_t{1} << 33) + 5;
   Training training(settings, images.samples());
-  const Trajectory host =
-      trajectory_cpu(training.model, training.parameters(), digits, settings, want.size());
+  const Trajectory host = trajectory_cpu(training, digits, want.size());
   REQUIRE(host.losses.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i)
     REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
@@ -70,8 +69,7 @@ TEST_CASE("every version trains every shape as the reference does") {
     Settings settings;
     settings.hidden = shape.hidden, settings.batch = shape.batch, settings.seed = 17;
     Training training(settings, images.samples());
-    const Trajectory want =
-        trajectory_cpu(training.model, training.parameters(), digits, settings, shape.steps);
+    const Trajectory want = trajectory_cpu(training, digits, shape.steps);
     for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, shape.hidden, shape.batch, shape.images);
       if (const std::string why = version.launch.obstacle(training); !why.empty()) {
@@ -99,8 +97,7 @@ TEST_CASE("logits of any size make finite losses and gradients") {
     training.restart();
     HIP_CHECK(hipMemcpy(training.model.tensors()[3].w, biases.data(), kClasses * sizeof(float),
                         hipMemcpyHostToDevice));
-    const Trajectory want =
-        trajectory_cpu(training.model, training.parameters(), digits, settings, 4);
+    const Trajectory want = trajectory_cpu(training, digits, 4);
     REQUIRE_OK(compare_losses(losses_of(training, version.launch, 4), want));
   }
 }

@@ -1,4 +1,4 @@
-// What the tests of step 5.8 share.
+// What the tests of trainings on digits share: step 6.3's, too.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ using train_mnist::Launch;
 using train_mnist::Training;
 
 // The losses of `steps` steps, epoch by epoch.
-inline std::vector<float> losses_of(Training& training, const Launch& version, size_t steps) {
+template <class T>
+std::vector<float> losses_of(T& training, const mnist::Launch<T>& version, size_t steps) {
   const size_t per_epoch = training.steps_per_epoch();
   std::vector<float> losses;
   while (steps > 0) {

@@ -5,17 +5,9 @@
 #include "common/gpu.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage5_training/08_train_mnist/detail/block.h"
+#include "stage5_training/08_train_mnist/detail/float4.h"
 
 namespace train_mnist {
-
-__device__ inline float dot4(float4 a, float4 b, float sum) {
-  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
-}
-
-__device__ inline void add_scaled(float4& sum, float a, float4 b) {
-  sum.x = fmaf(a, b.x, sum.x), sum.y = fmaf(a, b.y, sum.y);
-  sum.z = fmaf(a, b.z, sum.z), sum.w = fmaf(a, b.w, sum.w);
-}
 
 // scratch[part, unit, sample] = the sum of w1 x over the pixels of a part.
 template <unsigned kUnits, class Images>
