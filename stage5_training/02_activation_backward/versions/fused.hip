@@ -18,8 +18,7 @@ using activations::Tanh;
 // Fixes : separate has grad_x come back from memory to be added up.
 // Idea  : a thread stays in its column and adds up what it stores while that is in a register.
 // Thread: (x, y) of block (b, s) owns column b * blockDim.x + x of the rows y, y + blockDim.y, ...
-// of
-//         slice s, which are `slice` neighbours. Blocks begin, and read, in order.
+//         of slice s, which are `slice` neighbours. Blocks begin, and read, in order.
 // Costs : 12 rows cols bytes; 1 barrier; a float of workspace per slice and column.
 template <class Slope>
 static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
