@@ -14,6 +14,7 @@
 #include "common/options.h"
 #include "common/testing.h"
 #include "common/tests/environment.h"
+#include "common/tests/programs.h"
 
 namespace {
 
@@ -112,23 +113,6 @@ std::string words(const std::string& text) {
   for (std::string word; stream >> word;) result += (result.empty() ? "" : " ") + word;
   return result;
 }
-
-// A folder of its own, gone when the object goes.
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("options_test." + std::to_string(getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string name() const { return path_.string(); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 }  // namespace
 
@@ -406,9 +390,9 @@ TEST_CASE("options: an optimizer that is unknown") {
 }
 
 TEST_CASE("options: --checkpoint, --resume and --evaluate") {
-  const Folder folder;
-  const std::string model = folder.file("model.safetensors");
-  const std::string nowhere = folder.file("none/model.safetensors");
+  const tests::Folder folder;
+  const std::string model = folder / "model.safetensors";
+  const std::string nowhere = folder / "none/model.safetensors";
 
   TrainingOptions training = parse(kTrain, {"--checkpoint", model}).value().training;
   CHECK(training.checkpoint == model);
@@ -441,19 +425,19 @@ TEST_CASE("options: --checkpoint, --resume and --evaluate") {
 }
 
 TEST_CASE("options: --data names a folder") {
-  const Folder folder;
+  const tests::Folder folder;
   CHECK(parse(kTrain, {"--data", folder.name()}).value().training.data == folder.name());
-  CHECK(contains_text(complaint(kTrain, {"--data", folder.file("none")}),
-                      "--data: there is no folder '" + folder.file("none")));
+  CHECK(contains_text(complaint(kTrain, {"--data", (folder / "none")}),
+                      "--data: there is no folder '" + (folder / "none")));
   CHECK(contains_text(complaint(kTrain, {"--data", ""}), "--data: there is no folder ''"));
-  std::ofstream(folder.file("file")) << "text";
-  CHECK(contains_text(complaint(kTrain, {"--data", folder.file("file")}), "there is no folder"));
+  std::ofstream(folder / "file") << "text";
+  CHECK(contains_text(complaint(kTrain, {"--data", (folder / "file")}), "there is no folder"));
   CHECK(contains_text(complaint(kTrainToy, {"--data", folder.name()}), "--data"));
 }
 
 TEST_CASE("options: --show names a file that can be written, where there is something to show") {
-  const Folder folder;
-  const std::string picture = folder.file("picture.png");
+  const tests::Folder folder;
+  const std::string picture = folder / "picture.png";
   CHECK(parse(kTrain, {"--show", picture}).value().training.show == picture);
   CHECK(contains_text(complaint(kTrain, {"--show", folder.name()}), "is a folder"));
   CHECK(contains_text(complaint(kTrain, {"--show", ""}), "--show: the file has no name"));

@@ -32,6 +32,14 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string name() const { return path_.string(); }
+  // The names of what is in it.
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename().string());
+    return names;
+  }
 
  private:
   std::filesystem::path path_;

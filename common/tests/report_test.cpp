@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <regex>
 #include <stdexcept>
@@ -17,6 +16,7 @@
 
 #include "common/report.h"
 #include "common/testing.h"
+#include "common/tests/programs.h"
 
 namespace {
 
@@ -87,31 +87,6 @@ Row skipped(const std::string& name, const std::string& reason) {
 }
 
 constexpr Work kGemmWork = {201e6, 137.4e9, Work::Limit::fma};
-
-// A folder of its own, gone when the object goes.
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("report_test." + std::to_string(getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 Options with_json(const std::string& path) {
   Options options;
@@ -307,8 +282,8 @@ TEST_CASE("report: the CPU backend calls itself one") {
 }
 
 TEST_CASE("report: the JSON, letter by letter") {
-  const Folder folder;
-  const std::string path = folder.file("a.json");
+  const tests::Folder folder;
+  const std::string path = folder / "a.json";
   Printed printed(with_json(path));
   Report& report = printed.report;
   report.table("n=4096", 12.5, "all");
@@ -320,10 +295,10 @@ TEST_CASE("report: the JSON, letter by letter") {
   report.add(skipped("wgmma", "needs sm_90"));
   report.fact("overhead", 3.5, "us");
   CHECK(report.finish() == 1);
-  CHECK(folder.files() == 1);  // nothing partial is left behind
+  CHECK(folder.files().size() == 1);  // nothing partial is left behind
 
   const std::string text = std::regex_replace(
-      content_of(path), std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "DATE");
+      tests::read_file(path), std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "DATE");
   CHECK(
       std::regex_replace(text, std::regex("\n *"), " ") ==
       "{ \"schema\": 1, \"step\": \"2.3\", \"program\": \"gemm\", \"summary\": \"C = A*B\", "
@@ -385,13 +360,13 @@ TEST_CASE("report: a share of the bound in every size") {
 }
 
 TEST_CASE("report: the headline is the table that the program names, or the first") {
-  const Folder folder;
+  const tests::Folder folder;
   const auto headline = [&](const std::vector<std::string>& tables, const std::string& wanted) {
-    Printed printed(with_json(folder.file("a.json")));
+    Printed printed(with_json(folder / "a.json"));
     if (!wanted.empty()) printed.report.headline(wanted);
     for (const std::string& table : tables) printed.report.table(table);
     printed.report.finish();
-    const std::string text = content_of(folder.file("a.json"));
+    const std::string text = tests::read_file(folder / "a.json");
     const std::size_t at = text.find("\"headline\": \"") + 13;
     return text.substr(at, text.find('"', at) - at);
   };
@@ -413,8 +388,8 @@ TEST_CASE("report: the environment names the commit where the build could not") 
 }
 
 TEST_CASE("report: a series is in the JSON only, one line for each row") {
-  const Folder folder;
-  const std::string path = folder.file("a.json");
+  const tests::Folder folder;
+  const std::string path = folder / "a.json";
   Printed printed(with_json(path), kGpu, {});
   Report& report = printed.report;
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -423,7 +398,7 @@ TEST_CASE("report: a series is in the JSON only, one line for each row") {
   report.series("confusion", {"\xFF"}, {{7}});
   CHECK(report.finish() == 0);
   CHECK(printed.text() == "2.3 gemm   C = A*B   seed 1\nNVIDIA H200 (cuda 13.0)\n");
-  const std::string text = content_of(path);
+  const std::string text = tests::read_file(path);
   CHECK(text.substr(text.find(" \"facts\"")) ==
         " \"facts\": [],\n"
         " \"series\": {\n"
@@ -459,8 +434,8 @@ TEST_CASE("report: a series that is no table is refused") {
 }
 
 TEST_CASE("report: what JSON has no number for is null") {
-  const Folder folder;
-  const std::string path = folder.file("a.json");
+  const tests::Folder folder;
+  const std::string path = folder / "a.json";
   Printed printed(with_json(path), kGpu, {});
   Row row = checked(timed("naive", 1, kGemmWork), std::numeric_limits<double>::infinity(),
                     std::numeric_limits<double>::infinity(), 0);
@@ -468,7 +443,7 @@ TEST_CASE("report: what JSON has no number for is null") {
   printed.report.add(row);
   printed.report.fact("not a number", std::numeric_limits<double>::quiet_NaN(), "");
   CHECK(printed.report.finish() == 0);
-  const std::string text = content_of(path);
+  const std::string text = tests::read_file(path);
   CHECK(contains_text(text, "\"max_error\": null"));
   CHECK(contains_text(text, "\"bound\": null"));
   CHECK(contains_text(text, "\"value\": null"));
@@ -477,24 +452,24 @@ TEST_CASE("report: what JSON has no number for is null") {
 }
 
 TEST_CASE("report: a name that is not UTF-8 does not lose the results") {
-  const Folder folder;
-  Printed printed(with_json(folder.file("a.json")), {"bad \xFF name", "cpu", "1.0", 32, 1}, {});
+  const tests::Folder folder;
+  Printed printed(with_json(folder / "a.json"), {"bad \xFF name", "cpu", "1.0", 32, 1}, {});
   CHECK(printed.report.finish() == 0);
-  CHECK(contains_text(content_of(folder.file("a.json")), "\"bad \xEF\xBF\xBD name\""));
+  CHECK(contains_text(tests::read_file(folder / "a.json"), "\"bad \xEF\xBF\xBD name\""));
 }
 
 TEST_CASE("report: results that can't be written are an error and leave nothing half-made") {
-  const Folder folder;
+  const tests::Folder folder;
   SECTION("no such folder") {
-    Printed printed(with_json(folder.file("none/a.json")));
+    Printed printed(with_json(folder / "none/a.json"));
     CHECK_THROWS_AS(printed.report.finish(), std::runtime_error);
-    CHECK(folder.files() == 0);
+    CHECK(folder.files().size() == 0);
   }
   SECTION("a folder of that name") {
-    fs::create_directories(folder.file("a.json"));
-    Printed printed(with_json(folder.file("a.json")));
+    fs::create_directories(folder / "a.json");
+    Printed printed(with_json(folder / "a.json"));
     CHECK_THROWS_AS(printed.report.finish(), std::runtime_error);
-    CHECK(folder.files() == 1);
+    CHECK(folder.files().size() == 1);
   }
   SECTION("a full disk") {
     if (!fs::exists("/dev/full")) return;
@@ -510,8 +485,8 @@ TEST_CASE("report: results that can't be written are an error and leave nothing 
   }
   SECTION("a disk that fills up") {
     // A limit on the size of files stands for it: the write that passes it fails.
-    std::ofstream(folder.file("a.json")) << "old";
-    Printed printed(with_json(folder.file("a.json")));
+    std::ofstream(folder / "a.json") << "old";
+    Printed printed(with_json(folder / "a.json"));
     rlimit before;
     REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
     const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
@@ -526,16 +501,16 @@ TEST_CASE("report: results that can't be written are an error and leave nothing 
     setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, signal_before);
     CHECK(thrown);
-    CHECK(content_of(folder.file("a.json")) == "old");
-    CHECK(folder.files() == 1);
+    CHECK(tests::read_file(folder / "a.json") == "old");
+    CHECK(folder.files().size() == 1);
   }
   SECTION("what was there stays until the new is whole") {
-    std::ofstream(folder.file("a.json")) << "old";
-    Printed printed(with_json(folder.file("a.json")));
-    CHECK(content_of(folder.file("a.json")) == "old");
+    std::ofstream(folder / "a.json") << "old";
+    Printed printed(with_json(folder / "a.json"));
+    CHECK(tests::read_file(folder / "a.json") == "old");
     printed.report.finish();
-    CHECK(contains_text(content_of(folder.file("a.json")), "\"schema\": 1"));
-    CHECK(folder.files() == 1);
+    CHECK(contains_text(tests::read_file(folder / "a.json"), "\"schema\": 1"));
+    CHECK(folder.files().size() == 1);
   }
 }
 

@@ -18,39 +18,9 @@
 #include <vector>
 
 #include "common/testing.h"
+#include "common/tests/programs.h"
 
 namespace {
-
-// A folder of its own, gone when the object goes.
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("safetensors_test." + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_))
-      names.push_back(entry.path().filename().string());
-    return names;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 std::string length_of(std::uint64_t length) {
   std::string text;
@@ -65,8 +35,8 @@ std::string file_of(const std::string& header, size_t data = 0) {
 }
 
 safetensors::File read(const std::string& content) {
-  const Folder folder;
-  const std::string path = folder.file("x");
+  const tests::Folder folder;
+  const std::string path = folder / "x";
   std::ofstream(path, std::ios::binary) << content;
   return safetensors::read(path);
 }
@@ -85,8 +55,8 @@ std::string complaint_about(const std::string& path) {
   return "read without complaint";
 }
 std::string complaint(const std::string& content) {
-  const Folder folder;
-  const std::string path = folder.file("x");
+  const tests::Folder folder;
+  const std::string path = folder / "x";
   std::ofstream(path, std::ios::binary) << content;
   return complaint_about(path);
 }
@@ -113,8 +83,8 @@ safetensors::File example() {
 }  // namespace
 
 TEST_CASE("safetensors: what is written comes back bit for bit") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors";
   const safetensors::File wrote = example();
   safetensors::write(path, wrote);
   CHECK(folder.files() == std::vector<std::string>{"model.safetensors"});
@@ -131,10 +101,10 @@ TEST_CASE("safetensors: what is written comes back bit for bit") {
       CHECK(std::memcmp(&got->values[i], &want.values[i], sizeof(float)) == 0);
   }
   CHECK(read.find("no such") == nullptr);
-  CHECK(content_of(path).size() % 4 == 0);
+  CHECK(tests::read_file(path).size() % 4 == 0);
 
   safetensors::write(path, {});  // replaces it
-  CHECK(content_of(path) == file_of("{}      "));
+  CHECK(tests::read_file(path) == file_of("{}      "));
   CHECK(safetensors::read(path).tensors.empty());
 }
 
@@ -272,11 +242,11 @@ TEST_CASE("safetensors: metadata holds texts") {
 }
 
 TEST_CASE("safetensors: what is no file") {
-  const Folder folder;
-  CHECK(contains_text(complaint_about(folder.file("none")), "cannot be opened: No such file"));
-  CHECK(complaint_about(folder.file("")) == "is a folder");
+  const tests::Folder folder;
+  CHECK(contains_text(complaint_about(folder / "none"), "cannot be opened: No such file"));
+  CHECK(complaint_about(folder / "") == "is a folder");
   CHECK(complaint_about("/dev/null") == "is not a regular file");
-  const std::string pipe = folder.file("pipe"), secret = folder.file("secret");
+  const std::string pipe = folder / "pipe", secret = folder / "secret";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(complaint_about(pipe) == "is not a regular file");
   std::ofstream(secret) << "x";
@@ -286,8 +256,8 @@ TEST_CASE("safetensors: what is no file") {
 }
 
 TEST_CASE("safetensors: what can't be written is refused before anything is") {
-  const Folder folder;
-  const std::string path = folder.file("x");
+  const tests::Folder folder;
+  const std::string path = folder / "x";
   const auto refuses = [&](const safetensors::File& file) {
     CHECK_THROWS_AS(safetensors::write(path, file), std::invalid_argument);
     CHECK(folder.files().empty());
@@ -299,18 +269,18 @@ TEST_CASE("safetensors: what can't be written is refused before anything is") {
   refuses({{}, {{"__metadata__", {1}, {1}}}});
   refuses({{}, {{"\xFF", {1}, {1}}}});
   refuses({{{"key", "\xC3("}}, {}});
-  CHECK_THROWS_AS(safetensors::write(folder.file("no/x"), example()), std::runtime_error);
-  CHECK_THROWS_AS(safetensors::write(folder.file(""), example()), std::runtime_error);
+  CHECK_THROWS_AS(safetensors::write(folder / "no/x", example()), std::runtime_error);
+  CHECK_THROWS_AS(safetensors::write(folder / "", example()), std::runtime_error);
   CHECK_THROWS_AS(safetensors::write("/dev/null", example()), std::runtime_error);
   CHECK(std::filesystem::is_character_file("/dev/null"));
 }
 
 // A limit on the size of files stands for the full disk.
 TEST_CASE("safetensors: a full disk leaves the old file as it was") {
-  const Folder folder;
-  const std::string path = folder.file("model");
+  const tests::Folder folder;
+  const std::string path = folder / "model";
   safetensors::write(path, example());
-  const std::string before = content_of(path);
+  const std::string before = tests::read_file(path);
 
   rlimit limit{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
@@ -328,7 +298,7 @@ TEST_CASE("safetensors: a full disk leaves the old file as it was") {
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   CHECK(text == path + " cannot be written: File too large");
-  CHECK(content_of(path) == before);
+  CHECK(tests::read_file(path) == before);
   CHECK(folder.files() == std::vector<std::string>{"model"});
   safetensors::write(path, large);
   CHECK(safetensors::read(path).find("b")->shape == Shape{1000000});

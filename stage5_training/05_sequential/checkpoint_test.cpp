@@ -14,42 +14,13 @@
 #include <vector>
 
 #include "common/safetensors.h"
+#include "common/tests/programs.h"
 #include "stage5_training/05_sequential/training_for_tests.h"
 
 using namespace sequential_test;
 
 namespace {
 
-// A folder of its own, gone when the object goes.
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("sequential_test." + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  size_t files() const {
-    size_t count = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(path_))
-      count += entry.exists() ? 1 : 0;
-    return count;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 void write_content(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
@@ -59,8 +30,8 @@ void write_content(const std::string& path, const std::string& content) {
 // ---- Checkpoints ------------------------------------------------------------------------------
 
 TEST_CASE("a checkpoint brings back every bit, and says where the training was") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors";
   for (const Kind kind : optimizers::kKinds) {
     Sequential model = make(Linear(6, 5), ReLU(), Linear(5, 3));
     Trainer trainer(model, kind, some_floats(12 * 6, 1), some_labels(12, 3), 0.01f);
@@ -71,7 +42,7 @@ TEST_CASE("a checkpoint brings back every bit, and says where the training was")
                               optimizers::name(kind),
                               {{"batch", "12"}, {"note", "\"\n\xC3\xA4"}}};
     save(path, model, &saved);
-    CHECK(folder.files() == 1);
+    CHECK(folder.files().size() == 1);
     Sequential other{Linear(6, 5), ReLU(), Linear(5, 3)};
     other.initialize(77);
     HIP_CHECK(hipMemset(other.arena().m, 0, 2 * other.arena().n * sizeof(float)));
@@ -89,8 +60,8 @@ TEST_CASE("a checkpoint brings back every bit, and says where the training was")
 }
 
 TEST_CASE("parameters alone are a checkpoint, too") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors";
   Sequential model = make(Linear(6, 5), ReLU(), Linear(5, 3));
   save(path, model);
   Sequential other{Linear(6, 5), ReLU(), Linear(5, 3)};
@@ -102,8 +73,8 @@ TEST_CASE("parameters alone are a checkpoint, too") {
 }
 
 TEST_CASE("ten steps are five, a checkpoint, and five more, bit for bit") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors";
   const std::vector<float> x = some_floats(12 * 6, 1);
   const std::vector<int> labels = some_labels(12, 3);
   for (const Kind kind : optimizers::kKinds) {
@@ -142,8 +113,8 @@ std::string refusal(const std::string& path, Sequential& model) {
 }  // namespace
 
 TEST_CASE("checkpoints of other models are refused and leave the model as it was", "[harness]") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors";
   Sequential model = make(Linear(6, 5), ReLU(), Linear(5, 3));
   const TrainingState adam{4, 2, 1, "adam", {}};
   save(path, model, &adam);
@@ -191,11 +162,11 @@ TEST_CASE("checkpoints of other models are refused and leave the model as it was
   for (const std::string number : {"", "-1", "1.5", "7x", " 7", "18446744073709551616"})
     CHECK(contains_text(refuses([&](auto& file) { file.metadata["training.epochs"] = number; }),
                         "its \"epochs\" is \"" + number + "\""));
-  CHECK(contains_text(refusal(folder.file("none"), model), "cannot be opened"));
+  CHECK(contains_text(refusal(folder / "none", model), "cannot be opened"));
 
   const TrainingState unknown{0, 0, 0, "adagrad", {}};
   CHECK_THROWS_AS(save(path, model, &unknown), std::invalid_argument);
-  CHECK_THROWS_AS(save(folder.file("no/folder"), model), std::runtime_error);
+  CHECK_THROWS_AS(save(folder / "no/folder", model), std::runtime_error);
 }
 
 TEST_CASE("what a checkpoint says of another training is one short line") {
@@ -210,12 +181,12 @@ TEST_CASE("what a checkpoint says of another training is one short line") {
 }
 
 TEST_CASE("a truncated or damaged checkpoint never crashes and never half loads", "[harness]") {
-  const Folder folder;
-  const std::string path = folder.file("model.safetensors"), bad = folder.file("bad");
+  const tests::Folder folder;
+  const std::string path = folder / "model.safetensors", bad = folder / "bad";
   Sequential saved = make(Linear(2, 2), ReLU(), Linear(2, 1));
   const TrainingState state_of_training{4, 2, 1, "momentum", {}};
   save(path, saved, &state_of_training);
-  const std::string whole = content_of(path);
+  const std::string whole = tests::read_file(path);
 
   Sequential model{Linear(2, 2), ReLU(), Linear(2, 1)};
   model.initialize(9);

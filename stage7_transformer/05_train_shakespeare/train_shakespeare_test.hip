@@ -20,6 +20,7 @@
 #include "common/testing.h"
 #include "common/tests/child.h"
 #include "common/tests/moved.h"
+#include "common/tests/programs.h"
 
 using namespace train_shakespeare;
 
@@ -46,34 +47,12 @@ std::vector<float> first_losses(Training& training, Launch version, size_t steps
 }
 
 using testing::same_bits;
+using tests::Folder;
+using tests::read_file;
+using tests::write_file;
 
 std::vector<std::vector<float>> parameters_of(const Training& training) {
   return train_shakespeare::parameters_of(training.model);
-}
-
-// A folder of its own, gone at the end.
-class Folder {
- public:
-  Folder()
-      : path_(fs::temp_directory_path() / ("train_shakespeare_test_" + std::to_string(getpid()))) {
-    fs::create_directory(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-std::string read_file(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return content.str();
-}
-void write_file(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 // The words of the exception that `work` throws, "" where it throws none.
