@@ -1,8 +1,7 @@
 // 6.2  maxpool: of each window of an image only the largest value goes on, and on the way back only
 // that value's cell gets the gradient.
 //
-//   y[n,c,p,q]      = max over r < R, s < S of x[n,c,h,w] with
-//                     h = p stride_h - pad_h + r, w = q stride_w - pad_w + s
+//   y[n,c,p,q]      = max of x[n,c, p stride_h - pad_h + r, q stride_w - pad_w + s], r < R, s < S
 //   argmax[n,c,p,q] = r S + s of the cell that was taken: where its gradient goes
 //   grad_x[n,c,h,w] = sum of grad_y over the windows whose argmax is the cell (h, w)
 //
