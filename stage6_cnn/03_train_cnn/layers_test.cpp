@@ -235,6 +235,19 @@ TEST_CASE("the reference of the pooling's gradient knows where it can't be sure"
   CHECK(of_ties.error == std::vector<double>(8));
 }
 
+TEST_CASE("a twin takes another cell of a window where both are as large as can be told") {
+  const Sequential model{MaxPool2d({1, 2, 2}, 2)};
+  const Values x{{0.5, 1, 1 - 1e-9, 1}, {1e-8, 1e-8, 1e-8, 1e-8}}, grad{{3}, {0}};
+  sequential::DoubleModel plain(model), twin(model, sequential::Deviation{false, 0, 1});
+  CHECK(plain.forward(x, 1).value == std::vector<double>{1});
+  CHECK(plain.backward(grad).value == std::vector<double>{0, 3, 0, 0});
+  CHECK(twin.forward(x, 1).value == std::vector<double>{1});
+  CHECK(twin.backward(grad).value == std::vector<double>{0, 0, 3, 0});  // of equal ones the first
+  const Values far{{0.5, 1, 0.9, 0}, {1e-8, 1e-8, 1e-8, 1e-8}};
+  CHECK(twin.forward(far, 1).value == std::vector<double>{1});
+  CHECK(twin.backward(grad).value == std::vector<double>{0, 3, 0, 0});
+}
+
 // In which order nothing is summed that was not summed before: the modes differ in no bit.
 TEST_CASE("a fused network of images makes the same bits with less") {
   Sequential model = small_cnn();
