@@ -24,7 +24,7 @@
 
 namespace conv2d {
 struct Problem;
-class Workspace;
+struct Workspace;
 }  // namespace conv2d
 
 namespace train_cnn {
