@@ -2,7 +2,9 @@
 // code; plan.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 
 #include "common/gpu_runtime.h"
 #include "stage2_matrix/01_transpose/detail/pieces.h"
@@ -32,6 +34,11 @@ Product checked(Product product, bool transposed);
 unsigned grid_size(size_t blocks);
 
 using transpose::is_float4_aligned;
+
+// True where every row of all the arrays begins at a multiple of 16 bytes.
+inline bool rows_are_aligned(size_t cols, std::initializer_list<const float*> arrays) {
+  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), is_float4_aligned);
+}
 
 // ---- Rows -------------------------------------------------------------------------------------
 

@@ -1,9 +1,7 @@
 // The kernel of vectorized, for slopes from x and, in from_output, for slopes from y.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 
 #include "common/gpu.h"
 #include "stage1_vector/04_activations/detail/vectors.h"
@@ -67,16 +65,11 @@ void launch_with_bias(float* grad_x, float* grad_bias, const float* grad_y, cons
   launch_second_pass(sums, workspace, kWidth, stream);
 }
 
-// True where every row of all the arrays begins at a multiple of 16 bytes.
-inline bool rows_are_aligned(size_t cols, std::initializer_list<const float*> arrays) {
-  return cols % 4 == 0 && std::all_of(arrays.begin(), arrays.end(), gemv::is_float4_aligned);
-}
-
 template <class Slope>
 void launch_vectorized(float* grad_x, float* grad_bias, const float* grad_y, const float* kept,
                        size_t rows, size_t cols, float beta, Workspace& workspace,
                        hipStream_t stream) {
-  const auto launch = rows_are_aligned(cols, {grad_x, grad_y, kept})
+  const auto launch = gemv::rows_are_aligned(cols, {grad_x, grad_y, kept})
                           ? launch_with_bias<float4, kRowsInFlight, Slope>
                           : launch_with_bias<float, kRowsInFlight, Slope>;
   launch(grad_x, grad_bias, grad_y, kept, rows, cols, beta, workspace, stream);

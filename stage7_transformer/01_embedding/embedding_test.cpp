@@ -2,19 +2,22 @@
 // token and of many, tokens that are none.
 #include "stage7_transformer/01_embedding/embedding.h"
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
-#include <cstring>
-#include <map>
+#include <iterator>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/random.h"
-#include "common/rounding.h"
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/reference.h"
+#include "stage7_transformer/01_embedding/detail/plan.h"
+#include "stage7_transformer/01_embedding/reference.h"
 
 namespace {
 
@@ -121,15 +124,12 @@ Results run(const BackwardLaunch& version, const Inputs& in, Offsets offsets = {
   return run(version, in, workspace, offsets);
 }
 
-Comparison compare_sums(const std::vector<float>& got, const Sums& want, size_t cols,
+Comparison compare_sums(const std::vector<float>& got, const RowSums& want, size_t cols,
                         double (*roundings)(double)) {
   REQUIRE(got.size() == want.value.size());
   return compare(
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
-      [&](size_t i) {
-        const double terms = want.terms[i / cols];
-        return rounding::worst_case(roundings(terms), terms, want.absolute[i]);
-      });
+      [&](size_t i) { return want.bound(i, cols, roundings); });
 }
 
 Comparison check(const BackwardLaunch& version, const Inputs& in, const Results& got) {
@@ -210,22 +210,21 @@ TEST_CASE("the sort puts the positions of a token behind each other, in their or
       std::vector<std::int32_t> tokens = make_tokens(n, V, Text::random);
       for (size_t i = 0; i < n; i += 7) tokens[i] = i % 2 == 0 ? -3 : static_cast<int>(V);
       Guarded<std::int32_t> d_tokens(tokens, 1);
-      Guarded<Entry> d_even(n, 0), d_odd(n, 0);
-      Guarded<std::uint32_t> d_first(V, 0);
-      LAUNCH(embedding_sort, 1, kSortThreads, 0, d_even.data(), d_odd.data(), d_first.data(),
-             d_tokens.data(), n, V, sort_rounds(V), nullptr);
+      const Shape shape{1, n, 1, V};
+      Workspace workspace(shape);
+      sort(d_tokens.data(), shape, workspace);
       std::vector<Entry> want;
       for (size_t i = 0; i < n; ++i)
         want.push_back({static_cast<std::uint32_t>(is_token(tokens[i], V) ? tokens[i] : V),
                         static_cast<std::uint32_t>(i)});
       std::stable_sort(want.begin(), want.end(),
                        [](const Entry& a, const Entry& b) { return a.token < b.token; });
-      const std::vector<Entry> got = sort_rounds(V) % 2 == 1 ? d_even.to_host() : d_odd.to_host();
+      const std::vector<Entry> got = workspace.entries[sort_rounds(V) % 2 == 1 ? 0 : 1].to_host();
       CAPTURE(n, V);
       for (size_t i = 0; i < n; ++i)
         REQUIRE((got[i].token == want[i].token && got[i].position == want[i].position));
-      for (const std::uint32_t first : d_first.to_host()) REQUIRE(first == kNowhere);
-      REQUIRE((d_even.intact() && d_odd.intact() && d_first.intact() && d_tokens.intact()));
+      for (const std::uint32_t first : workspace.first.to_host()) REQUIRE(first == kNowhere);
+      REQUIRE(d_tokens.intact());
     }
 }
 
@@ -471,15 +470,28 @@ TEST_CASE("planted mistakes are caught", "[harness]") {
     shorter.shape.B -= 1;
     launch_sorted(shorter, workspace, stream);
   }));
-  REQUIRE(caught_back([](const Scatter& wrong, Workspace&, hipStream_t stream) {
-    const size_t n = wrong.shape.positions() * wrong.shape.C;  // what was there before is kept
-    LAUNCH_ON(stream, embedding_atomic, vector_add::full_grid(n), kBlock, 0, wrong);
-  }));
   REQUIRE(caught_back([](const Scatter& wrong, Workspace& workspace, hipStream_t stream) {
-    launch_sorted(wrong, workspace, stream);  // tokens beyond a chunk lose their partials
-    clear(workspace.partials.data(), workspace.partials.size(), stream);
-    LAUNCH_ON(stream, embedding_sum_partials<float>, dim3(20), dim3(8, 4), 0, wrong.grad_token,
-              workspace.partials.data(), workspace.first.data(), workspace.last.data(), wrong.shape,
-              4u);
+    const Shape& shape = wrong.shape;  // the sort of another batch: its last sequence is lost
+    sort(wrong.tokens, {shape.B - 1, shape.T, shape.C, shape.V}, workspace, stream);
+    backward_sorted(wrong.grad_token, wrong.grad_position, wrong.grad_y,
+                    {shape.B - 1, shape.T, shape.C, shape.V}, workspace, stream);
   }));
+}
+
+TEST_CASE("one term of a sum shows, by every version's bound", "[harness]") {
+  const Inputs in({8, 300, 8, 20});
+  const Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
+  const auto term = [&](size_t row, size_t c) {  // of the token's first position
+    for (size_t i = 0; i < in.tokens.size(); ++i)
+      if (static_cast<size_t>(in.tokens[i]) == row)
+        return static_cast<double>(in.grad_y[i * in.shape.C + c]);
+    return 0.0;
+  };
+  for (const auto& version : kBackwardVersions) {
+    CAPTURE(version.name);
+    testing::require_refusals(
+        want.token.value,
+        [&](size_t i) { return want.token.bound(i, in.shape.C, version.launch.roundings); },
+        in.shape.C, [&](size_t i) { return term(i / in.shape.C, i % in.shape.C); });
+  }
 }

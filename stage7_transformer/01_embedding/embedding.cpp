@@ -1,16 +1,21 @@
 // Runs, checks and times every version of the embedding, forward and backward.
-#include <string>
-#include <vector>
-
-#include "common/rounding.h"
-#include "common/sample.h"
-#include "stage0_infra/03_timing/timing.h"
-#include "stage0_infra/04_device_matrix/device_matrix.h"
-#include "stage1_vector/01_vector_add/reference.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 
-using device_matrix::DeviceBuffer;
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/device_buffer.h"
+#include "common/measure.h"
+#include "common/random.h"
+#include "common/sample.h"
+#include "stage0_infra/03_timing/timing.h"
+#include "stage1_vector/01_vector_add/reference.h"
+#include "stage7_transformer/01_embedding/reference.h"
+
 using embedding::Shape;
+using gpu::DeviceBuffer;
 
 namespace {
 
@@ -36,17 +41,15 @@ std::vector<Shape> shapes(const Options& options) {
 }
 
 struct Problem {
-  Problem(const Shape& sizes, std::uint64_t seed)
+  Problem(const Shape& sizes, std::uint64_t random_seed)
       : shape(embedding::checked(sizes)),
+        seed(random_seed),
         d_token_table(shape.V * shape.C),
         d_position_table(shape.T * shape.C),
         d_y(shape.positions() * shape.C),
         d_grad_y(shape.positions() * shape.C),
         workspace(shape),
         sample(choose_rows(shape.positions(), shape.C, kSampledRows, seed)) {
-    random_numbers::launch_fill_uniform(d_token_table.data(), d_token_table.size(), seed, 0);
-    random_numbers::launch_fill_uniform(d_position_table.data(), d_position_table.size(), seed, 1);
-    random_numbers::launch_fill_uniform(d_grad_y.data(), d_grad_y.size(), seed, 2);
     // As in a text a few tokens are frequent and most are rare: the cube of a uniform number.
     std::vector<bool> seen(shape.V);
     for (size_t i = 0; i < shape.positions(); ++i) {
@@ -57,6 +60,13 @@ struct Problem {
     }
     for (const bool token : seen) distinct += token ? 1 : 0;
     d_tokens = DeviceBuffer<std::int32_t>(tokens);
+  }
+  // The tables and grad_y, by random_numbers::launch_fill_integers or launch_fill_uniform.
+  template <class Fill>
+  void fill(Fill launch_fill) {
+    launch_fill(d_token_table.data(), d_token_table.size(), seed, 0, nullptr);
+    launch_fill(d_position_table.data(), d_position_table.size(), seed, 1, nullptr);
+    launch_fill(d_grad_y.data(), d_grad_y.size(), seed, 2, nullptr);
   }
   double elements(double rows) const { return rows * static_cast<double>(shape.C); }
   // Of every array what must be read or written at least once: of the tables a forward pass needs
@@ -74,6 +84,7 @@ struct Problem {
   }
 
   Shape shape;
+  std::uint64_t seed;
   DeviceBuffer<float> d_token_table, d_position_table, d_y, d_grad_y;
   DeviceBuffer<std::int32_t> d_tokens;
   embedding::Workspace workspace;
@@ -82,86 +93,102 @@ struct Problem {
   double distinct = 0;  // tokens that occur
 };
 
-void run_forward(Problem& p, const Options& options, Report& report) {
-  // The sampled rows' tokens and positions, as a batch of sequences of one position each.
-  std::vector<double> want;
+// The sampled rows of y.
+std::vector<double> expect_rows(const Problem& p) {
   const std::vector<float> token_table = p.d_token_table.to_host();
   const std::vector<float> position_table = p.d_position_table.to_host();
-  HostTimer timer;
+  std::vector<double> want;
   for (const size_t row : p.sample.rows)
     for (size_t c = 0; c < p.shape.C; ++c)
       want.push_back(
           static_cast<double>(token_table[static_cast<size_t>(p.tokens[row]) * p.shape.C + c]) +
           static_cast<double>(position_table[row % p.shape.T * p.shape.C + c]));
-  report.table("embedding   " + text(p.shape), p.sample.text.empty() ? timer.ms() : 0,
-               p.sample.text);
-  const embedding::Lookup in{p.d_tokens.data(), p.d_token_table.data(), p.d_position_table.data(),
-                             p.shape, p.workspace.bad_token()};
-  for (const auto& version : embedding::kVersions) {
-    if (!options.wants(version.name)) continue;
-    Row row = measure(
-        version.name, version.lesson, version.needs, p.forward_work(),
-        {{p.d_y.data(), p.d_y.bytes()}}, options.repeat,
-        [&] { version.launch.run(p.d_y.data(), in, nullptr); },
-        [&] {
-          p.workspace.check_tokens(p.shape.V);
-          return p.sample.compare(p.d_y.data(), want,
-                                  [&](size_t i) { return vector_add::bound(want[i]); });
-        });
-    row.shape = {p.shape.positions(), p.shape.C};
-    report.add(row);
-  }
+  return want;
 }
 
-Comparison compare_sums(const DeviceBuffer<float>& d_got, const embedding::Sums& want, size_t cols,
-                        double (*roundings)(double)) {
+void run_forward(Problem& p, const Options& options, Report& report) {
+  const embedding::Lookup in{p.d_tokens.data(), p.d_token_table.data(), p.d_position_table.data(),
+                             p.shape, p.workspace.bad_token()};
+  std::vector<double> want;
+  Measurement table(options);
+  for (const auto& version : embedding::kVersions) {
+    Measured measured{p.forward_work(),
+                      [&](hipStream_t stream) { version.launch.run(p.d_y.data(), in, stream); },
+                      [&] {
+                        p.workspace.check_tokens(p.shape.V);
+                        return p.sample.compare(p.d_y.data(), want, [&](size_t i) {
+                          return vector_add::bound(want[i]);
+                        });
+                      },
+                      {{p.d_y.data(), p.d_y.bytes()}}};
+    measured.shape = {p.shape.positions(), p.shape.C};
+    table.version(version, std::move(measured));
+  }
+  p.fill(random_numbers::launch_fill_integers);
+  want = expect_rows(p);
+  table.check_exactly();
+  p.fill(random_numbers::launch_fill_uniform);
+  HostTimer timer;
+  want = expect_rows(p);
+  report.table("embedding   " + text(p.shape), p.sample.text.empty() ? timer.ms() : 0,
+               p.sample.text);
+  table.run(report);
+}
+
+Comparison compare_sums(const DeviceBuffer<float>& d_got, const embedding::RowSums& want,
+                        size_t cols, double (*roundings)(double)) {
   const std::vector<float> got = d_got.to_host();
   return compare(
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
-      [&](size_t i) {
-        const double terms = want.terms[i / cols];
-        return rounding::worst_case(roundings(terms), terms, want.absolute[i]);
-      });
+      [&](size_t i) { return roundings == nullptr ? 0 : want.bound(i, cols, roundings); });
 }
 
 void run_backward(Problem& p, const Options& options, Report& report) {
   DeviceBuffer<float> d_grad_token(p.shape.V * p.shape.C), d_grad_position(p.shape.T * p.shape.C);
-  const std::vector<float> grad_y = p.d_grad_y.to_host();
-  HostTimer timer;
-  const embedding::Gradients want = embedding::backward_cpu(grad_y, p.tokens, p.shape);
-  report.table("embedding backward   " + text(p.shape), timer.ms());
   const embedding::Scatter out{
       d_grad_token.data(),    d_grad_position.data(), p.d_grad_y.data(), p.d_tokens.data(), p.shape,
       p.workspace.bad_token()};
+  embedding::Gradients want;
+  const auto verify = [&](double (*of_position)(double), double (*of_token)(double)) {
+    p.workspace.check_tokens(p.shape.V);
+    return together({compare_sums(d_grad_position, want.position, p.shape.C, of_position),
+                     compare_sums(d_grad_token, want.token, p.shape.C, of_token)});
+  };
+  std::vector<Row> left_out;
+  Measurement table(options);
   for (const auto& version : embedding::kBackwardVersions) {
-    if (!options.wants(version.name)) continue;
     if (std::string(version.name) == "backward_gather" &&
         p.elements(static_cast<double>(p.shape.V)) * static_cast<double>(p.shape.positions()) >
             kMostComparisons) {
-      Row row;
+      if (!options.wants(version.name)) continue;
+      Row& row = left_out.emplace_back();
       row.name = version.name, row.lesson = version.lesson;
       row.skipped = "needs more than 10^12 comparisons";
-      report.add(row);
       continue;
     }
-    std::vector<size_t> shape;
-    Row row = measure(
-        version.name, version.lesson, version.needs, p.backward_work(),
+    Measured measured{
+        p.backward_work(),
+        [&](hipStream_t stream) { version.launch.run(out, p.workspace, stream); },
+        [&] { return verify(embedding::roundings_in_order, version.launch.roundings); },
         {{d_grad_token.data(), d_grad_token.bytes()},
-         {d_grad_position.data(), d_grad_position.bytes()}},
-        options.repeat, [&] { version.launch.run(out, p.workspace, nullptr); },
-        [&] {
-          p.workspace.check_tokens(p.shape.V);
-          const Comparison position = compare_sums(d_grad_position, want.position, p.shape.C,
-                                                   embedding::roundings_in_order);
-          const Comparison token =
-              compare_sums(d_grad_token, want.token, p.shape.C, version.launch.roundings);
-          shape = {position.ok ? p.shape.V : p.shape.T, p.shape.C};
-          return position.ok ? token : position;
-        });
-    row.shape = shape;
-    report.add(row);
+         {d_grad_position.data(), d_grad_position.bytes()}}};
+    measured.verify_exactly = [&] { return verify(nullptr, nullptr); };
+    measured.shape = {p.shape.V, p.shape.C};
+    table.version(version, std::move(measured));
   }
+  const auto expect = [&](auto launch_fill) {
+    p.fill(launch_fill);
+    const std::vector<float> grad_y = p.d_grad_y.to_host();
+    HostTimer timer;
+    want = embedding::backward_cpu(grad_y, p.tokens, p.shape);
+    return timer.ms();
+  };
+  expect(random_numbers::launch_fill_integers);
+  table.check_exactly();
+  const double reference_ms = expect(random_numbers::launch_fill_uniform);
+  report.table("embedding backward   " + text(p.shape), reference_ms);
+  table.run(report);
+  for (const Row& row : left_out) report.add(row);
 }
 
 std::vector<VersionInfo> all_versions() {
