@@ -269,6 +269,7 @@ def draw_roofline(data: dict):
         places = [(x, y - 8), (x + half + 4, y), (x - half - 4, y), (x, y + 9), (x, y - 19),
                   (x + half + 4, y + 11), (x - half - 4, y + 11)]
         free = [p for p in places if not (point["intensity"] > ridge and abs(p[1] - roof) < 7)
+                and p[0] + half < right + EDGE
                 and all(abs(p[0] - x) > half + other or abs(p[1] - y) > 10
                         for x, y, other in taken)]
         place = (free or places)[0]
