@@ -1,4 +1,7 @@
-// The first half of backward_sorted: positions in the order of their tokens.
+// The first half of backward_sorted: positions in the order of their tokens, those of one token in
+// their own. A counting sort, digit by digit of the token from the lowest on, each of which keeps
+// the order that it finds (Knuth: The Art of Computer Programming 3, section 5.2.5). One block does
+// it: the positions of a batch are few beside their gradients.
 #include "common/gpu.h"
 #include "stage7_transformer/01_embedding/detail/rows.h"
 #include "stage7_transformer/01_embedding/detail/scan.h"
@@ -6,11 +9,6 @@
 
 namespace embedding {
 
-// Positions in the order of their tokens, those of one token in their own: a counting sort, digit
-// by digit of the token from the lowest on, each of which keeps the order that it finds (Knuth: The
-// Art of Computer Programming 3, section 5.2.5). One block does it: the positions of a batch are
-// few beside their gradients.
-//
 // The lanes of `among` that have the same digit as this one: below the kernel.
 __device__ inline gpu::WaveMask lanes_with(unsigned digit, gpu::WaveMask among);
 __device__ inline unsigned count_lanes(gpu::WaveMask lanes) {
