@@ -480,18 +480,22 @@ TEST_CASE("planted mistakes are caught", "[harness]") {
 
 TEST_CASE("one term of a sum shows, by every version's bound", "[harness]") {
   const Inputs in({8, 300, 8, 20});
+  const size_t C = in.shape.C;
   const Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
-  const auto term = [&](size_t row, size_t c) {  // of the token's first position
-    for (size_t i = 0; i < in.tokens.size(); ++i)
-      if (static_cast<size_t>(in.tokens[i]) == row)
-        return static_cast<double>(in.grad_y[i * in.shape.C + c]);
-    return 0.0;
+  const auto term_of_token = [&](size_t i) {  // that of the token's first position
+    const auto first = std::find(in.tokens.begin(), in.tokens.end(), static_cast<int>(i / C));
+    if (first == in.tokens.end()) return 0.0;
+    return static_cast<double>(
+        in.grad_y[static_cast<size_t>(first - in.tokens.begin()) * C + i % C]);
   };
+  const auto require_sharp = [&](const RowSums& sums, double (*roundings)(double), auto term) {
+    testing::require_refusals(
+        sums.value, [&](size_t i) { return sums.bound(i, C, roundings); }, C, term);
+  };
+  require_sharp(want.position, roundings_in_order,
+                [&](size_t i) { return static_cast<double>(in.grad_y[i]); });
   for (const auto& version : kBackwardVersions) {
     CAPTURE(version.name);
-    testing::require_refusals(
-        want.token.value,
-        [&](size_t i) { return want.token.bound(i, in.shape.C, version.launch.roundings); },
-        in.shape.C, [&](size_t i) { return term(i / in.shape.C, i % in.shape.C); });
+    require_sharp(want.token, version.launch.roundings, term_of_token);
   }
 }
