@@ -24,7 +24,6 @@ namespace {
 using namespace embedding;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 using testing::random_floats;
 using testing::same_bits;
 
