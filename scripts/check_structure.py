@@ -70,7 +70,7 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
             "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph",
             "stage5_training/08_train_mnist": "replays the kernels of `operations` from a graph",
-            "stage6_cnn/03_train_cnn": "launches its layers, one by one, fused and as a graph"}
+            "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

@@ -249,7 +249,7 @@ def toy_task(values: dict, device: torch.device, data: Path) -> Task:
 
 
 def cnn_network() -> nn.Sequential:
-    """What step 6.3 trains: the images come as rows of 784 pixels."""
+    """What step 6.4 trains: the images come as rows of 784 pixels."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -284,7 +284,7 @@ def sales_task(values: dict, device: torch.device, data: Path) -> Task:
 
 
 class Block(nn.Module):
-    """Step 7.4's block; the tensors have the names of its checkpoints."""
+    """Step 7.6's block; the tensors have the names of its checkpoints."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -304,7 +304,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Step 7.5's model: learned positions, a head of its own without a bias, no dropout."""
+    """Step 7.7's model: learned positions, a head of its own without a bias, no dropout."""
 
     def __init__(self, layers: int, heads: int, width: int, context: int, vocabulary: int):
         super().__init__()

@@ -1,6 +1,6 @@
 // What every training has, whatever it learns: a model, its optimizer, a curve of losses, steps
 // that are launched one by one or as graphs, and checkpoints. A training of a data set derives from
-// it (training.h here, and those of 5.7, 5.8 and 6.3) and says what a batch is and what its loss.
+// it (training.h here, and those of 5.7, 5.8 and 6.4) and says what a batch is and what its loss.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // What the first steps of a training must do: the losses and the gradient of a reference in double,
-// and how far a float version may be off from them at any learning rate. Steps 5.7, 5.8 and 6.3
+// and how far a float version may be off from them at any learning rate. Steps 5.7, 5.8 and 6.4
 // hold their versions against it too. Host code only.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What the programs that train on step 5.8's images share, whatever their network: finding the
 // data, the epochs with their progress, checkpoints and Ctrl-C, a row per version, and what the
-// model still mistakes for what. Step 6.3's program uses it too.
+// model still mistakes for what. Step 6.4's program uses it too.
 #pragma once
 
 #include <cstddef>

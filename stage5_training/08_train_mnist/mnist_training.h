@@ -1,5 +1,5 @@
 // What trainings on step 5.8's images share, whatever their network: the images on the device, the
-// batches of a training, and the test of what was learnt. Step 6.3 trains a network of its own with
+// batches of a training, and the test of what was learnt. Step 6.4 trains a network of its own with
 // it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// 5.8  The reference of trainings on digits in double: their first steps. Step 6.3 holds its
+// 5.8  The reference of trainings on digits in double: their first steps. Step 6.4 holds its
 // network against it too.
 #pragma once
 

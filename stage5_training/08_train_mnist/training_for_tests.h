@@ -1,4 +1,4 @@
-// What the tests of trainings on digits share: step 6.3's, too.
+// What the tests of trainings on digits share: step 6.4's, too.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ std::string text(const Shape& shape) {
 }
 
 // What is run where no --size is given: the vocabulary of a large model, and the characters that a
-// small and a medium one learn to write in step 7.5.
+// small and a medium one learn to write in step 7.7.
 std::vector<Shape> shapes(const Options& options) {
   const Shape first{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
   if (options.sizes_given || options.quick) return {first};

@@ -1,4 +1,4 @@
-// sequential::load(), which steps 5.6, 5.7, 5.8, 6.3 and 7.5 go on from: a file that is refused
+// sequential::load(), which steps 5.6, 5.7, 5.8, 6.4 and 7.7 go on from: a file that is refused
 // leaves the model as it was, and a training that is read and saved again is the same. The file is
 // a checkpoint as it is; the model is a small one.
 #include <cstring>

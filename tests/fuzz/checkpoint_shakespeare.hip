@@ -1,6 +1,6 @@
 // What train_shakespeare --generate does with a file before it writes: read_checkpoint(), the claim
 // held against the file, the model, and its tensors.
-#include "stage7_transformer/05_train_shakespeare/train_shakespeare.h"
+#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

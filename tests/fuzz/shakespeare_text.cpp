@@ -2,7 +2,7 @@
 // of a checkpoint's vocabulary are read back.
 #include <cmath>
 
-#include "stage7_transformer/05_train_shakespeare/shakespeare_data.h"
+#include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

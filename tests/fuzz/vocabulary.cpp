@@ -1,5 +1,5 @@
 // shakespeare::Vocabulary::from_text(), the list of bytes in a checkpoint.
-#include "stage7_transformer/05_train_shakespeare/shakespeare_data.h"
+#include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "stage6_cnn/01_conv2d/conv2d.h"
-#include "stage6_cnn/02_maxpool/maxpool.h"
+#include "stage6_cnn/03_maxpool/maxpool.h"
 #include "tests/operators/activations.h"
 #include "tests/operators/operators.h"
 

@@ -4,8 +4,8 @@
 
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
-#include "stage7_transformer/03_attention/attention.h"
-#include "stage7_transformer/04_transformer_block/transformer_block.h"
+#include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "tests/operators/operators.h"
 
 namespace operators {

@@ -277,13 +277,13 @@ def test_a_programs_own_options_stand_behind_two_dashes(machine: Machine):
 
 
 def test_a_long_training_shows_one_version_on_the_cpu_backend(machine: Machine):
-    (machine.root / "stage6_cnn" / "03_train_cnn").mkdir(parents=True)
-    (machine.root / "stage6_cnn" / "03_train_cnn" / "train_cnn.cpp").touch()
+    (machine.root / "stage6_cnn" / "04_train_cnn").mkdir(parents=True)
+    (machine.root / "stage6_cnn" / "04_train_cnn" / "train_cnn.cpp").touch()
     machine.fake("cmake", machine.CMAKE.replace("stage1_vector/axpy;", "stage1_vector/axpy stage6_cnn/train_cnn;"))
     machine.fake("program", machine.PROGRAM.replace('naive       one', 'graph  steps\\nnaive  one'))
-    line = "this is graph alone; `scripts/course run 6.3 --all` runs every one"
-    for arguments, alone in ((("6.3",), True), (("6.3", "--all"), False), (("6.3", "--quick"), False),
-                             (("1.1",), False), (("6.3", "--backend", "cuda"), False)):
+    line = "this is graph alone; `scripts/course run 6.4 --all` runs every one"
+    for arguments, alone in ((("6.4",), True), (("6.4", "--all"), False), (("6.4", "--quick"), False),
+                             (("1.1",), False), (("6.4", "--backend", "cuda"), False)):
         before = len(machine.calls())
         done = machine.course("run", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -291,7 +291,7 @@ def test_a_long_training_shows_one_version_on_the_cpu_backend(machine: Machine):
         assert len(calls) == 1 and calls[0].endswith("--version graph") == alone, calls
         assert (line in done.stdout) == alone
     machine.fake("program", machine.PROGRAM)  # a version that is called otherwise now: all are run
-    assert "alone" not in machine.course("run", "6.3").stdout
+    assert "alone" not in machine.course("run", "6.4").stdout
 
 
 def test_the_long_trainings_have_the_version_that_is_shown():

@@ -389,13 +389,13 @@ PASSED = {"state": "passed", "started": "2030-01-02T03:04:05", "passed": "2030-0
     ({"devices": {"cuda: A": {"ms": -1}}}, {"devices"}, "'1.1', 'devices', 'cuda: A', 'ms' cannot be -1")])
 def test_a_broken_entry_of_the_progress_is_left_out_and_named(workspace, capsys, change, left, line):
     workspace.folder.mkdir()
-    text = json.dumps({"schema": 1, "steps": {"1.1": {**PASSED, **change}, "7.5": PASSED}})
+    text = json.dumps({"schema": 1, "steps": {"1.1": {**PASSED, **change}, "7.7": PASSED}})
     (workspace.folder / "progress.json").write_text(text)
     steps_read = Progress(workspace).steps
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and line in said[0], said
     assert kept_as_it_was(workspace) == [text]
-    assert steps_read["7.5"] == PASSED
+    assert steps_read["7.7"] == PASSED
     assert {key: value for key, value in steps_read["1.1"].items() if key not in left} == {
         key: value for key, value in PASSED.items() if key not in left}
     assert Progress(workspace).steps == steps_read and capsys.readouterr().err == ""
@@ -404,13 +404,13 @@ def test_a_broken_entry_of_the_progress_is_left_out_and_named(workspace, capsys,
 def test_the_steps_of_a_progress_file_that_is_no_json_are_read_one_by_one(workspace, capsys):
     workspace.folder.mkdir()
     path = workspace.folder / "progress.json"
-    text = json.dumps({"schema": 1, "steps": {"1.1": PASSED, "1.2": PASSED, "7.5": PASSED}})
+    text = json.dumps({"schema": 1, "steps": {"1.1": PASSED, "1.2": PASSED, "7.7": PASSED}})
     for broken in (text[:-30], text.replace('"1.1": {', '"1.1": {"x": ' + "[" * 5000 + ", "),
                    text.replace('"naive"', '"na\n"ive"', 1), text.replace('"steps"', '"stepz"'),
                    text.replace('"1.1"', '"1.2"')):
         path.write_text(broken)
         steps_read = Progress(workspace).steps
-        assert {"1.2": "passed", "7.5": "passed"}.items() <= {
+        assert {"1.2": "passed", "7.7": "passed"}.items() <= {
             number: record.get("state") for number, record in steps_read.items()}.items()
         assert steps_read["1.2"] == PASSED
         assert broken in kept_as_it_was(workspace)
@@ -495,12 +495,12 @@ def export(**more) -> str:
 @pytest.mark.parametrize(("text", "line"), [
     ("{", "line 1 column 2"), ("[]", "not written by"), ('{"schema": 1, "steps": {}}', "not written by"),
     (export(schema=2), "'schema' cannot be 2"), ("[" * 5000, "nested too deeply"),
-    (export(steps={"7.5": {"state": 5}}), "'steps', '7.5', 'state' cannot be 5"),
-    (export(steps={"7.5": []}), "'steps', '7.5' cannot be []: it is an object"),
-    (export(steps={"7.5": {"devices": "x"}}), "'devices' cannot be \"x\""),
+    (export(steps={"7.7": {"state": 5}}), "'steps', '7.7', 'state' cannot be 5"),
+    (export(steps={"7.7": []}), "'steps', '7.7' cannot be []: it is an object"),
+    (export(steps={"7.7": {"devices": "x"}}), "'devices' cannot be \"x\""),
     (export(steps={"../7": {}}), "'../7' is no name there"),
-    (export(steps={"7.5": {"hints": {"\ud800": 1}}}), "'\\ud800' is no text"),
-    (export(steps={"7.5": {"devices": {"cpu": {"ms": 10 ** 400}}}}), "is too large"),
+    (export(steps={"7.7": {"hints": {"\ud800": 1}}}), "'\\ud800' is no text"),
+    (export(steps={"7.7": {"devices": {"cpu": {"ms": 10 ** 400}}}}), "is too large"),
     (export(files={"../../outside.h": "x"}), "is no name there"),
     (export(files={"/etc/outside.h": "x"}), "is no name there"),
     (export(files={"a/../b.h": "x"}), "is no name there"),
@@ -528,12 +528,12 @@ def test_an_import_takes_nothing_away(workspace, tmp_path):
     workspace.folder.mkdir()
     here = {"1.1": {"state": "in progress", "hints": {"first": 3}, "started": "2030-01-01T00:00:00",
                     "devices": {"cuda: A": {"ms": 1.0}, "cuda: B": {"ms": 1.0}}}, "1.2": {"state": "passed"}}
-    there = {"1.1": PASSED, "7.5": PASSED}
+    there = {"1.1": PASSED, "7.7": PASSED}
     (workspace.folder / "progress.json").write_text(json.dumps({"schema": 1, "steps": here}))
     (tmp_path / "export").write_text(export(steps=there))
     learn.import_progress(workspace, tmp_path / "export")
     now = Progress(workspace).steps
-    assert now["1.2"] == here["1.2"] and now["7.5"] == PASSED
+    assert now["1.2"] == here["1.2"] and now["7.7"] == PASSED
     assert now["1.1"] == {**PASSED, **here["1.1"], "state": "passed"}
 
 

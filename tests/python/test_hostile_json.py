@@ -33,7 +33,7 @@ DEEP, LONG = "@deep@", "@long@"  # stand for lists in lists and for a number tha
 VALUES = [None, True, False, 0, 1, 5, -1, 1.5, -0.0, 1e308, -1e308, 5e-324, 1e-30, 1e30, 10 ** 19, 10 ** 30,
           LONG, float("inf"), float("nan"), "", "x", "1", "\ud800", "a" * 300, "\x1b[31m", "\x00", "a\nb",
           "../../x", "a/b.h", "/etc/x.h", "{{runs}}", "</section>", "2^99999x0", "M=2^9999 N=0 K=0 float32",
-          "1.1", "7.5", "passed", "2030-01-02\ud80003:04:05", "\u202e", "ok", "copy", [], {}, [[]], [1],
+          "1.1", "7.7", "passed", "2030-01-02\ud80003:04:05", "\u202e", "ok", "copy", [], {}, [[]], [1],
           ["x"], {"": 0}, {"x": {}}, {"a": [{"b": {}}]}, DEEP]
 KEYS = ["", "x", "1.1", "99.99", "x.1", "a/b.h", "../b.h", "\ud800", "a" * 300, "\x1b", "schema", "kind",
         "program", "steps", "devices", "error", "PyTorch"]
@@ -224,7 +224,7 @@ DONE = {"state": "passed", "started": "2030-01-02T03:04:05", "passed": "2030-01-
                            "of_solution": 0.9, "of_vendor": 0.5, "medal": "gold"}
                     for name in ("cpu: A", "cuda: B")}}
 BEGUN = {"state": "in progress", "started": "2030-01-02T03:04:05", "hints": {"third": 3}}
-REACHED = {"1.1": DONE, "1.2": BEGUN, "2.3": {**DONE, "devices": {}}, "7.5": DONE}
+REACHED = {"1.1": DONE, "1.2": BEGUN, "2.3": {**DONE, "devices": {}}, "7.7": DONE}
 
 
 def entries_of(reached: dict) -> Iterator[tuple]:

@@ -30,7 +30,7 @@ def unpool(grad, chosen):
 
 
 def cnn_gradients(tensors, x, labels):
-    """The loss of step 6.3's network, and the gradients of its parameters."""
+    """The loss of step 6.4's network, and the gradients of its parameters."""
     w1, b1, w2, b2, w3, b3, w4, b4 = tensors
     sums1, windows1 = convolve(x, w1, b1)
     pooled1, chosen1 = pool(np.maximum(sums1, 0.0))
@@ -52,7 +52,7 @@ def cnn_gradients(tensors, x, labels):
 
 
 def references():
-    """The network of step 6.3 with 8 hidden units and Adam: the losses of 20 steps, five epochs of
+    """The network of step 6.4 with 8 hidden units and Adam: the losses of 20 steps, five epochs of
     four batches; of the first step the gradients, and the parameters behind it."""
     generator = np.random.default_rng(63)
     seed, images, batch, hidden, classes = 2**33 + 6, 26, 6, 8, 10

@@ -1,4 +1,4 @@
-// Multiply-adds of four numbers at once. Step 6.3 uses them, too.
+// Multiply-adds of four numbers at once. Step 6.4 uses them, too.
 #pragma once
 
 #include "common/gpu.h"
