@@ -146,8 +146,7 @@ function(add_step path)
 
   step_versions(versions ${path})
   if(versions)
-    # A *_layer.hip uses what a step in the old form exports as templates of kernels.
-    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp" "${folder}/*_layer.hip")
+    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
     list(REMOVE_ITEM parts "${folder}/${name}.cpp")
     list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
     add_step_library(step_${name} ${versions} ${parts})

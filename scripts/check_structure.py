@@ -5,8 +5,7 @@
 
 A step with a folder versions/ is checked for one lesson per file:
 - Its files are README.md, NAME.h, NAME.cpp, NAME_test.cpp and versions/*.hip. It may have detail/*.h,
-  NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++ (reference.h, reference.cpp), and
-  *_layer.hip, a layer that uses what a step in the old form exports as templates of kernels. LIMITS says
+  NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++ (reference.h, reference.cpp). LIMITS says
   how long they may be, and where a version's first kernel begins.
 - Plain C++ has no kernel and does not reach common/gpu.h, directly or through a header.
 - Exercises stand in versions/. A file that uses one vendor's names has the hardware in its own, such as
@@ -70,6 +69,7 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
             "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph",
             "stage5_training/08_train_mnist": "replays the kernels of `operations` from a graph",
+            "stage6_cnn/02_conv2d_backward": "the gradient of x is the convolution of 6.1",
             "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph"}
 
 # Headers that are no use alone.
@@ -242,7 +242,7 @@ class Checker:
             self.find(step, f"{missing} is missing")
         if not self.files(step, "versions/*.hip"):
             self.find(step, "versions/ has no .hip file")
-        known = (rf"README\.md|exercise\.toml|{name}_test\.hip|\w+_layer\.hip|\w+\.(h|cpp)"
+        known = (rf"README\.md|exercise\.toml|{name}_test\.hip|\w+\.(h|cpp)"
                  r"|versions/\w+\.hip|detail/\w+\.h")
         for extra in here:
             if not re.fullmatch(known, extra):

@@ -23,6 +23,8 @@ _NUMBER = r"(?:2\^\d+|\d+)"
 _ACTIVATION = "(?P<activation>" + "|".join(ACTIVATIONS) + ")"
 _MATRIX = r"(?P<rows>#)x(?P<cols>#)"
 _LAYER = r"batch (?P<batch>#), (?P<inputs>#) -> (?P<outputs>#)"
+_CONVOLUTION = (r"\((?P<N>#),(?P<C>#),(?P<H>#),(?P<W>#)\) -> (?P<K>#) filters (?P<R>#)x(?P<S>#), "
+                r"stride (?P<stride_h>#)x(?P<stride_w>#), padding (?P<pad_h>#)x(?P<pad_w>#)")
 _TRAINED = r"(?P<optimizer>sgd|momentum|adamw?) lr=(?P<learning_rate>[\d.e+-]+)"
 
 # Each program's texts: "#" stands for a number, two spaces or more for the three of the text.
@@ -56,10 +58,9 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "sequential": [
         ("sequential", r"batch (?P<batch>#), (?P<inputs>#) -> (?P<hidden>#) -> (?P=hidden) -> "
                        r"(?P<outputs>#) float32")],
-    "conv2d": [
-        ("conv2d", r"(?P<what>relu\(X \* W \+ b\)|grad_X|grad_W|grad_W, grad_b, grad_X)   "
-                   r"\((?P<N>#),(?P<C>#),(?P<H>#),(?P<W>#)\) -> (?P<K>#) filters (?P<R>#)x(?P<S>#), "
-                   r"stride (?P<stride_h>#)x(?P<stride_w>#), padding (?P<pad_h>#)x(?P<pad_w>#) float32")],
+    "conv2d": [("conv2d", r"(?P<what>relu\(X \* W \+ b\))   " + _CONVOLUTION + " float32")],
+    "conv2d_backward": [
+        ("conv2d", r"(?P<what>grad_X|grad_W|grad_W, grad_b, grad_X)   " + _CONVOLUTION + " float32")],
     "maxpool": [
         ("maxpool", r"(?P<R>#)x(?P<S>#) every (?P<stride>#), padding (?P<padding>#), "
                     r"(?P<way>forward|backward)   (?P<N>#)x(?P<C>#)x(?P<H>#)x(?P<W>#) float32")],

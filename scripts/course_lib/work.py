@@ -94,7 +94,7 @@ def _bytes(program: str, problem: str) -> float:
         return 4 * (size["M"] * size["K"] + size["K"] * size["N"] + size["M"] * size["N"])
     if program == "attention" and "query" not in problem:
         return 4 * (8 if name == "backward" else 4) * size["B"] * size["H"] * size["T"] * size["D"]
-    if program == "conv2d":
+    if program in ("conv2d", "conv2d_backward"):
         n, c, h, w, filters, r, s, stride, _, pad, _ = _numbers(sizes.split(" float")[0])
         y = n * filters * ((h + 2 * pad - r) // stride + 1) * ((w + 2 * pad - s) // stride + 1)
         passes = 2 if "grad_b" in name else 1

@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "common/testing.h"
 #include "stage3_ml_ops/03_losses/losses.h"
+#include "stage4_forward/01_dense/values_for_tests.h"
 #include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
@@ -58,12 +59,7 @@ inline void poison_gradients(const Sequential& model) {
     gpu::poison(tensor.grad, tensor.n * sizeof(float));
 }
 
-inline Comparison against(const std::vector<float>& got, const Values& want) {
-  REQUIRE(got.size() == want.value.size());
-  return compare(
-      got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
-      [&](size_t i) { return want.error[i]; });
-}
+using dense::against;
 
 // A step's inputs, and what the reference makes of them.
 struct Step {

@@ -526,26 +526,6 @@ TEST_CASE("as many outputs as PyTorch has", "[harness]") {
   CHECK(is({1, 1, 5, 6, 2, 2, 3, 9}, 2, 1));
 }
 
-TEST_CASE("a Divisor divides every number below 2^31", "[harness]") {
-  constexpr unsigned kMost = (1u << 31) - 1;
-  for (unsigned bit = 0; bit < 31; ++bit)
-    for (const unsigned d :
-         {1u << bit, (1u << bit) + 1, (1u << bit) - 1, kMost - bit, 7 * bit + 3}) {
-      if (d == 0) continue;
-      const Divisor divisor(d);
-      for (unsigned k = 0; k < 64; ++k) {
-        const unsigned n = random_numbers::word(7, d, k) >> (1 + k % 31);
-        const unsigned multiple = n / d * d;
-        CAPTURE(d, n);
-        REQUIRE(divisor.quotient(n) == n / d);
-        REQUIRE(divisor.quotient(multiple) == n / d);
-        if (multiple > 0) REQUIRE(divisor.quotient(multiple - 1) == n / d - 1);
-      }
-      REQUIRE(divisor.quotient(kMost) == kMost / d);
-      REQUIRE(divisor.quotient(kMost - 1) == (kMost - 1) / d);
-    }
-}
-
 TEST_CASE("more planes than 32 bits can count are launched part by part", "[long]") {
   for (const size_t items : {size_t{1}, size_t{1000}, size_t{1} << 30, size_t{1} << 40}) {
     const Problem p{size_t{1} << 20, size_t{3}, 1, 1, 1, 1, 1, 1};

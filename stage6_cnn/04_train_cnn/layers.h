@@ -5,7 +5,7 @@
 //
 // To the model a sample is a row of values. What they are beyond their number, the pixels of one
 // channel after the other, is said to each layer when it is made. No kernel is written here: a
-// layer is what steps 6.1 and 6.3 have taught, with the memory that it needs between the way there
+// layer is what steps 6.1 to 6.3 have taught, with the memory that it needs between the way there
 // and the way back.
 //
 // In a fused model ReLU goes into the convolution before it, and its way back into the pooling
@@ -20,12 +20,9 @@
 
 #include "common/device_buffer.h"
 #include "stage5_training/05_sequential/layer.h"
+#include "stage6_cnn/01_conv2d/conv2d.h"
+#include "stage6_cnn/02_conv2d_backward/conv2d_backward.h"
 #include "stage6_cnn/03_maxpool/maxpool.h"
-
-namespace conv2d {
-struct Problem;
-struct Workspace;
-}  // namespace conv2d
 
 namespace train_cnn {
 
@@ -81,8 +78,6 @@ class Conv2d : public Layer {
   // too large, or the filters do not fit the image.
   Conv2d(const Image& in, size_t filters, size_t kernel, const Sliding& sliding = {},
          Initial initial = Initial::ByNext);
-  ~Conv2d() override;
-  Conv2d(Conv2d&&) noexcept;
 
   // What a sample of y is.
   const Image& image() const { return out_; }
@@ -125,7 +120,8 @@ class Conv2d : public Layer {
   const float *w_ = nullptr, *bias_ = nullptr;
   float *grad_w_ = nullptr, *grad_bias_ = nullptr;
   bool relu_ = false;  // forward() does the next layer's work
-  std::unique_ptr<conv2d::Workspace> workspace_;
+  std::unique_ptr<conv2d::Workspace> forward_;
+  std::unique_ptr<conv2d_backward::Workspace> backward_;
 };
 
 // y = the largest of each window: step 6.3. What torch.nn.MaxPool2d is.

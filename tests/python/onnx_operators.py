@@ -731,7 +731,7 @@ CONVERSIONS: dict[str, list[tuple[str, Conversion]]] = {
     "ai.onnx.preview.training.Momentum": [("5.4 optimizers", optimizer)],
     "ai.onnx.preview.training.Adam": [("5.4 optimizers", optimizer)],
     "Conv": [("6.1 conv2d", convolution)],
-    "ConvTranspose": [("6.1 conv2d", transposed_convolution)],
+    "ConvTranspose": [("6.2 conv2d_backward", transposed_convolution)],
     "MaxPool": [("6.3 maxpool", maximum_pool)],
     "GlobalMaxPool": [("6.3 maxpool", maximum_pool)],
     "MaxUnpool": [("6.3 maxpool", maximum_unpool)],

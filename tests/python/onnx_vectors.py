@@ -34,7 +34,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-7  # what ONNX's own backend tests allow
 # Versions that ONNX's tolerance does not fit, by case, each with the reason. Their own bound must hold all
 # the same. Where a compiler may fuse products and sums, last digits differ: an exception may not be needed there.
 EXCEPTIONS = {
-    ("convtranspose", "backward_winograd"):
+    ("convtranspose", "winograd"):
         "its transforms leave 1e-6 in place of a 0, beside sums up to 36; ONNX allows 1e-7 there",
 }
 

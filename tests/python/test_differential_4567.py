@@ -293,9 +293,9 @@ A_WINOGRAD = numpy.array([[1, 1, 1, 1, 1, 0], [0, 1, 1, 2, 2, 0], [0, 1, 1, 4, 4
 
 def through_tiles(y: Approximate, x: Array, w: Array) -> Approximate:
     """What Winograd's tiles make of y, a convolution by windows w (K, C, 3, 3) that move by 1 over x (N, C,
-    ., .), which has all its zeros around it. The error is that of conv2d_reference.h: gamma(20 + C) |A| (sum
-    over c of (|G| |g| |G|^T) * (|B| |d| |B|^T)) |A|^T more. "winograd's differences make NaN of an infinity
-    anywhere, in a tile of y at most": where a tile or its filter has such a number, nothing is asked but that
+    ., .), which has all its zeros around it. The error is that of 6.1's reference.h: gamma(20 + C) |A| (sum
+    over c of (|G| |g| |G|^T) * (|B| |d| |B|^T)) |A|^T more. "an infinity or a
+    NaN makes NaN of a tile of 4 x 4 outputs": where a tile or its filter has such a number, nothing is asked but that
     NaN is NaN."""
     N, C, _, _ = x.shape
     rows, cols = y.value.shape[2:]

@@ -58,14 +58,14 @@ def test_what_is_no_ladder_gets_none(report: dict):
         ("activations", "sigmoid forward   n=2^28 float32", "B/s", 3 / 8),
         ("softmax", "65536x4096 float32", "B/s", 5 / 8),
         ("gemm", "NN   M=2^12 N=2^12 K=2^12 float32", "operations/s", 4096 / 6),
-        ("conv2d", "grad_X   (64,64,56,56) -> 64 filters 3x3, stride 1x1, padding 1x1 float32",
+        ("conv2d_backward", "grad_X   (64,64,56,56) -> 64 filters 3x3, stride 1x1, padding 1x1 float32",
          "operations/s", 143.77),
         ("dense", "relu(X W^T + b)   batch 64, 784 -> 128 float32", "operations/s", 20.216),
     ],
 )
 def test_operations_per_byte_follow_from_the_problem(program, problem, unit, intensity):
     done = {"vector_add": 12 * 2**28, "axpy": 12 * 2**28, "activations": 8 * 2**28,
-            "softmax": 8 * 65536 * 4096, "gemm": 2 * 4096**3, "conv2d": 2 * 64**3 * 56 * 56 * 9,
+            "softmax": 8 * 65536 * 4096, "gemm": 2 * 4096**3, "conv2d_backward": 2 * 64**3 * 56 * 56 * 9,
             "dense": 2 * 64 * 784 * 128}[program]
     row = {"ms": 2.0, "rate": done / 2e-3, "rate_unit": unit}
     moved, operations = work.work_of(program, {"problem": problem}, row)

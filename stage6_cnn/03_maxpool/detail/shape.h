@@ -5,26 +5,12 @@
 #include <cstdint>
 
 #include "common/gpu_runtime.h"
+#include "stage6_cnn/01_conv2d/detail/divisor.h"
 #include "stage6_cnn/03_maxpool/maxpool.h"
 
 namespace maxpool {
 
-// n / d for n < 2^31 and a d that is known before the launch: a product and two shifts in place of
-// some twenty instructions. With s = ceil(log2 d) and m = ceil(2^(31+s) / d) = (2^(31+s) + e) / d,
-// where e < d <= 2^s, n m / 2^(31+s) is n / d and less than 1 / d more: not enough to reach the
-// next integer. (Granlund and Montgomery: Division by invariant integers using multiplication,
-// 1994.)
-struct Divisor {
-  Divisor() = default;
-  explicit Divisor(size_t d) {
-    while (size_t{1} << shift < d) ++shift;
-    multiplier = static_cast<unsigned>(gpu::ceil_div(size_t{1} << (31 + shift), d));
-  }
-  __host__ __device__ unsigned quotient(unsigned n) const {
-    return static_cast<unsigned>(std::uint64_t{2 * n} * multiplier >> 32) >> shift;
-  }
-  unsigned multiplier = 0, shift = 0;
-};
+using conv2d::Divisor;
 
 // A problem in numbers of 32 bits. A plane is one channel of one image.
 struct Shape {

@@ -9,11 +9,11 @@ constexpr unsigned kGatherRows = 4;  // of grad_x, per thread of `gather`
 
 // The windows [begin, end) over a row of the image, of `count` windows of `size` rows; columns
 // alike. `stride` divides.
-struct Windows {
+struct Covering {
   unsigned begin, end;
 };
-__device__ inline Windows windows_over(unsigned row, unsigned size, Divisor stride, unsigned pad,
-                                       unsigned count) {
+__device__ inline Covering windows_over(unsigned row, unsigned size, Divisor stride, unsigned pad,
+                                        unsigned count) {
   const unsigned at = row + pad;  // in rows of the padding and the image
   return {at < size ? 0 : stride.quotient(at - size) + 1, min(stride.quotient(at) + 1, count)};
 }
@@ -33,10 +33,10 @@ static __global__ void backward_gather(float* grad_x, Gradient arriving, const I
   const unsigned first_row = blockIdx.y * blockDim.y + threadIdx.y;
   const unsigned next_row = gridDim.y * blockDim.y;
   for (unsigned w = first_w; w < shape.W; w += next_w) {
-    const Windows across = windows_over(w, shape.S, shape.by_stride_w, shape.pad_w, shape.Q);
+    const Covering across = windows_over(w, shape.S, shape.by_stride_w, shape.pad_w, shape.Q);
     for (unsigned row = first_row; row < shape.planes * shape.H; row += next_row) {
       const unsigned plane = shape.by_H.quotient(row), h = row - plane * shape.H;
-      const Windows down = windows_over(h, shape.R, shape.by_stride_h, shape.pad_h, shape.P);
+      const Covering down = windows_over(h, shape.R, shape.by_stride_h, shape.pad_h, shape.P);
       float sum = 0;
       // exercise: the sum of what arrives where this cell was taken (about 8 lines)
       for (unsigned p = down.begin; p < down.end; ++p)

@@ -1,13 +1,14 @@
-// The convolution as a layer. What step 6.1 exports are templates: this file is compiled as kernels
-// are.
+// The convolution as a layer: steps 6.1 and 6.2.
 #include <cmath>
 #include <utility>
 
 #include "common/rounding.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/05_sequential/layers.h"
 #include "stage5_training/05_sequential/reference.h"
 #include "stage6_cnn/01_conv2d/conv2d.h"
+#include "stage6_cnn/02_conv2d_backward/conv2d_backward.h"
 #include "stage6_cnn/04_train_cnn/layers.h"
 
 namespace train_cnn {
@@ -28,9 +29,6 @@ Conv2d::Conv2d(const Image& in, size_t filters, size_t kernel, const Sliding& sl
   const conv2d::Extent extent = conv2d::output_of(problem(1));
   out_.height = extent.height, out_.width = extent.width;
 }
-
-Conv2d::~Conv2d() = default;
-Conv2d::Conv2d(Conv2d&&) noexcept = default;
 
 std::string Conv2d::description() const {
   const bool plain = sliding_.stride == 1 && sliding_.padding == 0;
@@ -56,7 +54,8 @@ void Conv2d::bind(std::vector<float*> values, std::vector<float*> gradients) {
 }
 
 void Conv2d::reserve(size_t max_batch) {
-  workspace_ = std::make_unique<conv2d::Workspace>(problem(max_batch));
+  forward_ = std::make_unique<conv2d::Workspace>(problem(max_batch));
+  backward_ = std::make_unique<conv2d_backward::Workspace>(problem(max_batch));
 }
 
 bool Conv2d::fuse(Layer* next) {
@@ -71,15 +70,15 @@ conv2d::Problem Conv2d::problem(size_t batch) const {
 
 void Conv2d::forward(float* y, const float* x, size_t batch, hipStream_t stream) {
   if (relu_)
-    conv2d::forward<activations::Relu>(y, x, w_, bias_, problem(batch), stream);
+    conv2d::forward<activations::Relu>(y, x, w_, bias_, problem(batch), *forward_, stream);
   else
-    conv2d::forward<dense::Linear>(y, x, w_, bias_, problem(batch), stream);
+    conv2d::forward<dense::Linear>(y, x, w_, bias_, problem(batch), *forward_, stream);
 }
 
 void Conv2d::backward(float* grad_x, const float* grad_y, const float* x, const float*,
                       size_t batch, hipStream_t stream) {
-  conv2d::backward({grad_w_, grad_bias_, grad_x}, grad_y, x, w_, problem(batch), 0, *workspace_,
-                   stream);
+  conv2d_backward::backward({grad_w_, grad_bias_, grad_x}, grad_y, x, w_, problem(batch), 0,
+                            *backward_, stream);
 }
 
 // ---- In double --------------------------------------------------------------------------------

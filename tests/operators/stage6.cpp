@@ -1,7 +1,11 @@
 // The operators of stage 6.
+#include <cmath>
 #include <stdexcept>
 
+#include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage4_forward/01_dense/dense.h"
 #include "stage6_cnn/01_conv2d/conv2d.h"
+#include "stage6_cnn/02_conv2d_backward/conv2d_backward.h"
 #include "stage6_cnn/03_maxpool/maxpool.h"
 #include "tests/operators/activations.h"
 #include "tests/operators/operators.h"
@@ -69,8 +73,8 @@ void run_conv2d_backward(const Case& c, Outputs& outputs) {
   const Array& grad_y = c.input("grad_y", {p.N, p.K, out.height, out.width});
   const std::size_t at = offset(c), beta = c.integer("beta", 0);
   require(beta <= 1, "beta is neither 0 nor 1");
-  conv2d::Workspace workspace = conv2d::Workspace::for_all_versions(p);
-  for (const auto& version : conv2d::kBackwardVersions) {
+  conv2d_backward::Workspace workspace = conv2d_backward::Workspace::for_all_versions(p);
+  for (const auto& version : conv2d_backward::kVersions) {
     Guarded<float> d_grad_y(grad_y.values, at), d_x(x.values, at), d_w(w.values, at);
     Guarded<float> grad_x(x.values.size(), at), grad_w(w.values.size(), at), grad_bias(p.K, at);
     if (beta == 1) {
