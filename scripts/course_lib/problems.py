@@ -68,7 +68,8 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
         ("embedding", r"embedding(?P<backward> backward)?   B=(?P<B>#) T=(?P<T>#) C=(?P<C>#) "
                       r"V=(?P<V>#) float32")],
     "layernorm": [
-        ("layernorm", r"layernorm(?P<what> of a sum| backward)?   " + _MATRIX + " float32")],
+        ("layernorm", r"layernorm(?P<what> of a sum)?   " + _MATRIX + " float32")],
+    "layernorm_backward": [("layernorm", r"layernorm(?P<what> backward)   " + _MATRIX + " float32")],
     "attention": [
         ("attention", r"(?P<way>forward|backward)   B=(?P<B>#) H=(?P<H>#) T=(?P<T>#) D=(?P<D>#)"
                       r"(?:, (?P<queries>#) quer(?:y|ies))?, (?P<mask>causal|full) "

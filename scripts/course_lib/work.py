@@ -79,7 +79,7 @@ def _operations(program: str, problem: str) -> float:
         each = 5
     elif program == "losses":
         each = 6 if "cross-entropy" in name else 4
-    elif program == "layernorm":
+    elif program in ("layernorm", "layernorm_backward"):
         each = 13 if backward else 8 if "sum" in name else 7
     return each * (shape[0] * shape[1] if len(shape) > 1 else shape[0]) if each else 0
 

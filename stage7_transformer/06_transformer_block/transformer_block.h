@@ -54,6 +54,7 @@
 #include "stage5_training/05_sequential/reference.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
+#include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
 
 namespace transformer_block {
@@ -771,7 +772,7 @@ struct Workspace {
 
   DeviceBuffer<float> grad_hidden, grad_norm, grad_h, grad_attended, grad_qkv;
   DeviceBuffer<float> sums;  // of weight_gradients
-  layernorm::Workspace norm;
+  layernorm_backward::Workspace norm;
   dense_backward::Workspace qkv, proj, fc, out;
 };
 
@@ -905,7 +906,7 @@ inline void chain_backward(const Gradients& grad, float* grad_x, const float* gr
               w.fc);
   // exercise: from the gradient of norm2's result to that of h, which y has by two ways (about 3
   // lines)
-  layernorm::backward(grad_h, grad.norm2_gain, grad.norm2_bias, w.grad_norm.data(), kept.h.data(),
+  layernorm_backward::backward(grad_h, grad.norm2_gain, grad.norm2_bias, w.grad_norm.data(), kept.h.data(),
                       p.norm2_gain, mean2, rstd2, grad_y, rows, C, w.norm, stream);
   // end exercise
   backward_of(w.grad_attended.data(), grad.proj_w, grad.proj_bias, grad_h, kept.attended.data(),
@@ -913,7 +914,7 @@ inline void chain_backward(const Gradients& grad, float* grad_x, const float* gr
   attend_backward(kept, w, shape, mode, stream);
   backward_of(w.grad_norm.data(), grad.qkv_w, grad.qkv_bias, w.grad_qkv.data(), kept.norm1.data(),
               to.qkv, w.qkv);
-  layernorm::backward(grad_x, grad.norm1_gain, grad.norm1_bias, w.grad_norm.data(), x, p.norm1_gain,
+  layernorm_backward::backward(grad_x, grad.norm1_gain, grad.norm1_bias, w.grad_norm.data(), x, p.norm1_gain,
                       mean1, rstd1, grad_h, rows, C, w.norm, stream);
 }
 

@@ -61,6 +61,7 @@
 #include "stage5_training/06_train_toy/trajectory.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
+#include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
@@ -404,7 +405,7 @@ struct Pass {
   DeviceBuffer<float> statistics, norm, logits, grad_logits, loss;
   losses::Buffers losses;
   transformer_block::Workspace workspaces[2];
-  layernorm::Workspace norm_workspace;
+  layernorm_backward::Workspace norm_workspace;
   embedding::Workspace embedding_workspace;
   dense_backward::Workspace head_workspace;
   DeviceBuffer<float> head_sums;
@@ -585,7 +586,7 @@ inline void queue_operations(Training& t) {
   float* const top = pass.grad_x.back().data();
   dense_backward::backward({grad.head, nullptr, top}, pass.grad_logits.data(), pass.norm.data(),
                            rows, {C, V, p.head, nullptr}, 0, pass.head_workspace, stream);
-  layernorm::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
+  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
                       pass.statistics.data(), pass.statistics.data() + rows, nullptr, rows, C,
                       pass.norm_workspace, stream);
   for (size_t layer = pass.sizes.layers; layer-- > 0;)
@@ -636,7 +637,7 @@ inline void queue_fused(Training& t) {
   float* const top = pass.grad_x.back().data();
   dense_backward::launch_grad_x({nullptr, nullptr, top}, pass.grad_logits.data(), rows,
                                 {C, V, p.head, nullptr}, 0, stream);
-  layernorm::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
+  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
                       pass.statistics.data(), pass.statistics.data() + rows, nullptr, rows, C,
                       pass.norm_workspace, stream);
   for (size_t layer = pass.sizes.layers; layer-- > 0;) {

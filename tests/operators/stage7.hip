@@ -4,6 +4,7 @@
 
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
+#include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "tests/operators/operators.h"
@@ -94,7 +95,7 @@ void run_layernorm(const Case& c, Outputs& outputs) {
   if (!c.has("residual")) {
     for (const auto& version : layernorm::kVersions)
       run_one(version.name, [&](const layernorm::Pass& pass, const float* d_x) {
-        version.launch.run(pass, d_x, nullptr);
+        version.launch(pass, d_x, nullptr);
       });
     return;
   }
@@ -102,7 +103,7 @@ void run_layernorm(const Case& c, Outputs& outputs) {
   for (const auto& version : layernorm::kResidualVersions) {
     Guarded<float> d_residual(residual.values, at), sum(n, at);
     run_one(version.name, [&](const layernorm::Pass& pass, const float* d_x) {
-      version.launch.run(sum.data(), pass, d_x, d_residual.data(), nullptr);
+      version.launch(sum.data(), pass, d_x, d_residual.data(), nullptr);
     });
     finish(version.name, d_residual, sum);
     keep(outputs, version.name, "sum", x.shape, sum);
@@ -121,15 +122,15 @@ void run_layernorm_backward(const Case& c, Outputs& outputs) {
   const bool beside = c.has("grad_residual");
   const std::vector<float> residual =
       beside ? c.input("grad_residual", x.shape).values : std::vector<float>();
-  layernorm::Workspace workspace(rows, cols);
-  for (const auto& version : layernorm::kBackwardVersions) {
+  layernorm_backward::Workspace workspace(rows, cols);
+  for (const auto& version : layernorm_backward::kVersions) {
     Guarded<float> d_x(x.values, at), d_grad_y(grad_y.values, at), d_gain(gain.values, at);
     Guarded<float> d_mean(mean.values, at), d_rstd(rstd.values, at), d_residual(residual, at);
     Guarded<float> grad_x(rows * cols, at), grad_gain(cols, at), grad_bias(cols, at);
-    version.launch.run(grad_gain.data(), grad_bias.data(),
-                       {grad_x.data(), d_grad_y.data(), d_x.data(), d_gain.data(), d_mean.data(),
-                        d_rstd.data(), beside ? d_residual.data() : nullptr, rows, cols},
-                       workspace, nullptr);
+    version.launch(grad_gain.data(), grad_bias.data(),
+                   {grad_x.data(), d_grad_y.data(), d_x.data(), d_gain.data(), d_mean.data(),
+                    d_rstd.data(), beside ? d_residual.data() : nullptr, rows, cols},
+                   workspace, nullptr);
     finish(version.name, d_x, d_grad_y, d_gain, d_mean, d_rstd, d_residual, grad_x, grad_gain,
            grad_bias);
     keep(outputs, version.name, "grad_x", x.shape, grad_x);

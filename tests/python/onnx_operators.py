@@ -621,7 +621,7 @@ def gather(case: Case, run: Run) -> list[Output]:
 
 
 def normalized(rows: ndarray, gain: ndarray, bias: ndarray, eps: float) -> dict[str, Want]:
-    """Layer normalization of each row: y, mean and rstd, with the bounds of layernorm.h for Welford's method,
+    """Layer normalization of each row: y, mean and rstd, with the bounds of 7.2 for Welford's method,
     whose updates are the larger source of errors, and as many of them and of additions as there are
     columns."""
     x, columns = double(rows), rows.shape[1]

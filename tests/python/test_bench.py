@@ -531,7 +531,7 @@ SMALL = [
     ("embedding", "embedding   B=2 T=3 C=4 V=5 float32"),
     ("embedding", "embedding backward   B=2 T=3 C=4 V=5 float32"),
     ("layernorm", "layernorm   7x5 float32"), ("layernorm", "layernorm of a sum   7x5 float32"),
-    ("layernorm", "layernorm backward   7x5 float32"),
+    ("layernorm_backward", "layernorm backward   7x5 float32"),
     ("attention", "forward   B=2 H=3 T=5 D=4, causal float32"),
     ("attention", "forward   B=2 H=3 T=5 D=4, 1 query, causal float32"),
     ("attention", "backward   B=2 H=3 T=5 D=4, full float32"),

@@ -555,7 +555,7 @@ def rows_and_columns(rng: Generator) -> tuple[int, int]:
 
 
 def layernorm(rng: Generator) -> Drawn:
-    """The bounds of layernorm.h, of plain sums and of Welford's method, whichever is larger, for sums of
+    """The bounds of 7.2, of plain sums and of Welford's method, whichever is larger, for sums of
     which a term goes through as many additions as there are columns. "A NaN or an infinity makes its row of y
     NaN"; "Where variance + eps is 0 in float, which takes an eps of 0, rstd is 0 and not infinity: y is
     bias". Nothing is asked of rows whose squares leave float32's range at its upper end, or get lost at its

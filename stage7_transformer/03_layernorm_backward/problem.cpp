@@ -1,0 +1,49 @@
+#include "stage7_transformer/03_layernorm_backward/problem.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "stage7_transformer/02_layernorm/layernorm.h"
+
+namespace layernorm_backward {
+namespace {
+
+// How many parts of the rows may leave sums of `cols` columns, twice.
+size_t most_parts(size_t rows, size_t cols) {
+  constexpr size_t kMaxPartials = size_t{1} << 22;  // floats
+  constexpr size_t kMostBlocks = 8;                 // per multiprocessor
+  const size_t resident = size_t{gpu::multiprocessors()} * kMostBlocks;
+  const size_t most = std::min({rows, resident, kMaxPartials / (2 * std::max(cols, size_t{1}))});
+  return std::max(most, size_t{1});
+}
+
+}  // namespace
+
+Workspace::Workspace(size_t max_rows, size_t max_cols)
+    : partials(most_parts(max_rows, max_cols) * 2 * max_cols) {}
+
+size_t Workspace::parts(size_t rows, size_t cols) const {
+  const size_t room = cols == 0 ? 0 : partials.size() / (2 * cols);
+  if (room == 0)
+    throw std::invalid_argument("layernorm: " + std::to_string(cols) +
+                                " columns in a workspace for " +
+                                std::to_string(partials.size() / 2));
+  return std::min(room, most_parts(rows, cols));
+}
+
+void backward(float* grad_x, float* grad_gain, float* grad_bias, const float* grad_y,
+              const float* x, const float* gain, const float* mean, const float* rstd,
+              const float* grad_residual, size_t rows, size_t cols, Workspace& workspace,
+              hipStream_t stream) {
+  layernorm::check(cols, 0);
+#if defined(GPU_BACKEND_CPU)
+  constexpr Launch launch = launch_separate_by_threads;
+#else
+  constexpr Launch launch = launch_fused;
+#endif
+  launch(grad_gain, grad_bias, {grad_x, grad_y, x, gain, mean, rstd, grad_residual, rows, cols},
+         workspace, stream);
+}
+
+}  // namespace layernorm_backward

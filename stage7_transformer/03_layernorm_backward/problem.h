@@ -1,0 +1,21 @@
+// What the versions of 7.3 share: the sums of parts of the rows, and who has a row in `separate`.
+#pragma once
+
+#include <cstddef>
+
+#include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
+
+namespace layernorm_backward {
+
+// versions/separate.hip: grad_gain[c] and grad_bias[c] = the sums over p < parts of
+// partials[p, 0, c] and partials[p, 1, c].
+void launch_add_parts(float* grad_gain, float* grad_bias, const float* partials, size_t parts,
+                      size_t cols, hipStream_t stream);
+
+// `separate` with a thread or with a block for each row of grad_x, in place of a wave.
+void launch_separate_by_threads(float* grad_gain, float* grad_bias, const Pass& pass,
+                                Workspace& workspace, hipStream_t stream);
+void launch_separate_by_blocks(float* grad_gain, float* grad_bias, const Pass& pass,
+                               Workspace& workspace, hipStream_t stream);
+
+}  // namespace layernorm_backward
