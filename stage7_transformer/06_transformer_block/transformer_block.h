@@ -906,16 +906,17 @@ inline void chain_backward(const Gradients& grad, float* grad_x, const float* gr
               w.fc);
   // exercise: from the gradient of norm2's result to that of h, which y has by two ways (about 3
   // lines)
-  layernorm_backward::backward(grad_h, grad.norm2_gain, grad.norm2_bias, w.grad_norm.data(), kept.h.data(),
-                      p.norm2_gain, mean2, rstd2, grad_y, rows, C, w.norm, stream);
+  layernorm_backward::backward(grad_h, grad.norm2_gain, grad.norm2_bias, w.grad_norm.data(),
+                               kept.h.data(), p.norm2_gain, mean2, rstd2, grad_y, rows, C, w.norm,
+                               stream);
   // end exercise
   backward_of(w.grad_attended.data(), grad.proj_w, grad.proj_bias, grad_h, kept.attended.data(),
               to.proj, w.proj);
   attend_backward(kept, w, shape, mode, stream);
   backward_of(w.grad_norm.data(), grad.qkv_w, grad.qkv_bias, w.grad_qkv.data(), kept.norm1.data(),
               to.qkv, w.qkv);
-  layernorm_backward::backward(grad_x, grad.norm1_gain, grad.norm1_bias, w.grad_norm.data(), x, p.norm1_gain,
-                      mean1, rstd1, grad_h, rows, C, w.norm, stream);
+  layernorm_backward::backward(grad_x, grad.norm1_gain, grad.norm1_bias, w.grad_norm.data(), x,
+                               p.norm1_gain, mean1, rstd1, grad_h, rows, C, w.norm, stream);
 }
 
 // What chain_backward has left: nobody waits for it but the optimizer, so that it may run on

@@ -586,9 +586,9 @@ inline void queue_operations(Training& t) {
   float* const top = pass.grad_x.back().data();
   dense_backward::backward({grad.head, nullptr, top}, pass.grad_logits.data(), pass.norm.data(),
                            rows, {C, V, p.head, nullptr}, 0, pass.head_workspace, stream);
-  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
-                      pass.statistics.data(), pass.statistics.data() + rows, nullptr, rows, C,
-                      pass.norm_workspace, stream);
+  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(),
+                               p.norm_gain, pass.statistics.data(), pass.statistics.data() + rows,
+                               nullptr, rows, C, pass.norm_workspace, stream);
   for (size_t layer = pass.sizes.layers; layer-- > 0;)
     transformer_block::backward(grad.blocks[layer], pass.grad_x[layer].data(),
                                 pass.grad_x[layer + 1].data(), pass.x[layer].data(),
@@ -637,9 +637,9 @@ inline void queue_fused(Training& t) {
   float* const top = pass.grad_x.back().data();
   dense_backward::launch_grad_x({nullptr, nullptr, top}, pass.grad_logits.data(), rows,
                                 {C, V, p.head, nullptr}, 0, stream);
-  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(), p.norm_gain,
-                      pass.statistics.data(), pass.statistics.data() + rows, nullptr, rows, C,
-                      pass.norm_workspace, stream);
+  layernorm_backward::backward(top, grad.norm_gain, grad.norm_bias, top, pass.x.back().data(),
+                               p.norm_gain, pass.statistics.data(), pass.statistics.data() + rows,
+                               nullptr, rows, C, pass.norm_workspace, stream);
   for (size_t layer = pass.sizes.layers; layer-- > 0;) {
     const Branches& weights = pass.beside[layer % 2];
     transformer_block::Workspace& workspace = pass.workspaces[layer % 2];
