@@ -6,9 +6,8 @@
 //
 // (Ba, Kiros and Hinton: Layer normalization. arXiv:1607.06450, 2016.) As in softmax (step 3.2) a
 // row is read, reduced and needed again. The limit is one read and one write of 4 bytes per
-// element, and the ladder ends where a row is read only once. What is new are the numbers:
-// mean(x^2)
-// - mean(x)^2 is a difference of large numbers, so no version computes the variance like that.
+// element, and the ladder ends where a row is read only once. The variance takes care: as
+// mean(x^2) - mean(x)^2 it would be a small difference of large numbers, so no version does that.
 //
 // Every version works on x - x[r,0], which shifts the mean and leaves the variance as it is. The
 // difference is exact for elements that are near each other, and no element is further from the

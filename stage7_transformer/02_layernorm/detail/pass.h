@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage3_ml_ops/02_softmax/detail/row.h"
+#include "stage7_transformer/01_embedding/detail/plan.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 
 namespace layernorm {
@@ -19,10 +20,9 @@ __device__ inline float finish(const Pass& pass, size_t row, float mean, float v
   return rstd;
 }
 
-// A Value is a float4 where every row of every array begins at a multiple of 16 bytes, else a
-// float.
-template <class Value>
-inline constexpr unsigned kWidth = sizeof(Value) / sizeof(float);
+// The floats in a Value: a float4 where every row of every array begins at a multiple of 16 bytes,
+// else a float.
+using embedding::kWidth;
 
 // The sum of a Value.
 __device__ inline float total(float x) { return x; }

@@ -12,10 +12,8 @@ namespace layernorm {
 // Y = (X - mean) rstd gain + bias    X, Y (rows, cols), any rows; a row of at most kValues Values
 //                                    for each thread of the team.
 // Fixes : wave_per_row reads the row twice, 4 bytes at a time, and divides for every element.
-// Idea  : the team holds the row in its registers: one read, with all loads on their way at the
-// same
-//         time. The two passes of two_pass then cost no memory, and they are the more accurate
-//         ones.
+// Idea  : the team holds the row in its registers: one read, with all loads in flight at the same
+//         time. Then the two passes of two_pass read no memory, and they are the more accurate way.
 // Thread: t of the team owns the Values t, t + team, ... of the row.
 // Costs : 1 read and 1 write; kValues Values of registers; 2 barriers per row, none in a wave.
 //         gain and bias come from the cache for every row: kTogether Values at a time, or all of

@@ -13,11 +13,10 @@ namespace layernorm {
 // Costs : 3 reads and 1 write; 2 barriers per row.
 static __global__ void layernorm_two_pass(Pass pass, const float* x) {
   using Team = RowBlock<kBlock>;
-  const float n = static_cast<float>(pass.cols);
   const size_t cols = pass.cols;
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const float* row_x = x + row * cols;
-    const float first = row_x[0];
+    const float first = row_x[0], n = static_cast<float>(cols);
     // exercise: the mean of x - first, then the mean of the squares of what differs from it (about
     // 9 lines)
     float sum = 0, squares = 0;

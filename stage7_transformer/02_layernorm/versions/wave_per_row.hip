@@ -14,11 +14,10 @@ namespace layernorm {
 // Costs : 2 reads and 1 write; a quotient per element; no barrier.
 static __global__ void layernorm_wave_per_row(Pass pass, const float* x) {
   using Team = RowWave;
-  const float n = static_cast<float>(pass.cols);
   const size_t cols = pass.cols;
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const float* row_x = x + row * cols;
-    const float first = row_x[0];
+    const float first = row_x[0], n = static_cast<float>(cols);
     RowMoments part = {0, 0, 0};
     for (size_t c = Team::rank(); c < cols; c += Team::size()) add_element(part, row_x[c] - first);
     const RowMoments whole = merge_parts<Team>(part, n);

@@ -18,11 +18,10 @@ namespace layernorm {
 // Costs : 2 reads and 1 write; a quotient per element; 2 barriers per row.
 static __global__ void layernorm_welford(Pass pass, const float* x) {
   using Team = RowBlock<kBlock>;
-  const float n = static_cast<float>(pass.cols);
   const size_t cols = pass.cols;
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const float* row_x = x + row * cols;
-    const float first = row_x[0];
+    const float first = row_x[0], n = static_cast<float>(cols);
     RowMoments part = {0, 0, 0};
     for (size_t c = Team::rank(); c < cols; c += Team::size()) {
       const float d = row_x[c] - first;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/gpu.h"
+#include "stage7_transformer/01_embedding/detail/rows.h"
 #include "stage7_transformer/02_layernorm/detail/team.h"
 #include "stage7_transformer/03_layernorm_backward/problem.h"
 
@@ -15,10 +16,9 @@ namespace layernorm_backward {
 template <class Team>
 static __global__ void layernorm_grad_x(Pass pass) {
   const size_t cols = pass.cols;
-  const float count = static_cast<float>(cols);
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const size_t begin = row * cols;
-    const float mean = pass.mean[row], rstd = pass.rstd[row];
+    const float mean = pass.mean[row], rstd = pass.rstd[row], count = static_cast<float>(cols);
     // exercise: the two sums over the row, then the gradients (about 15 lines)
     float sum = 0, sum_n = 0;
     for (size_t c = Team::rank(); c < cols; c += Team::size()) {
@@ -79,18 +79,8 @@ static __global__ void layernorm_add_parts(float* grad_gain, float* grad_bias,
   __shared__ float sums[kSumHeight][kSumWidth];
   const size_t c = size_t{blockIdx.x} * kSumWidth + threadIdx.x;
   float sum = 0;
-  if (c < 2 * cols) {
-    constexpr unsigned kLoads = 8;
-    size_t p = threadIdx.y;
-    for (; p + (kLoads - 1) * kSumHeight < parts; p += kLoads * kSumHeight) {
-      float held[kLoads];
-      GPU_UNROLL
-      for (unsigned k = 0; k < kLoads; ++k) held[k] = partials[(p + k * kSumHeight) * 2 * cols + c];
-      GPU_UNROLL
-      for (unsigned k = 0; k < kLoads; ++k) sum += held[k];
-    }
-    for (; p < parts; p += kSumHeight) sum += partials[p * 2 * cols + c];
-  }
+  if (c < 2 * cols)
+    sum = embedding::sum_of_rows<float>(partials, threadIdx.y, parts, kSumHeight, 2 * cols, c);
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();  // the sums of all the block's threads are in shared memory
   if (threadIdx.y == 0 && c < 2 * cols) {
