@@ -264,15 +264,26 @@ TEST_CASE("the sum may take the place of x or of the residual, and so may y") {
   }
 }
 
-TEST_CASE("more rows than the grid has teams") {
-  for (const Shape& shape : {Shape{3001, 5}, Shape{203, 5}}) {
-    const Inputs in(shape);
-    for (const auto& version : testing::chosen(versions())) {
-      if (shape.rows > 1000 && is_slow(version.name, shape)) continue;
-      CAPTURE(version.name, shape.rows);
-      REQUIRE_OK(check(version.launch, in));
+TEST_CASE("a small grid goes round") {
+  for (const size_t rows :
+       {size_t{11}, size_t{601}})  // of 601 a block of waves or threads has many
+    for (const size_t cols : {size_t{5}, size_t{70}, size_t{128}, size_t{1500}, size_t{2002}}) {
+      if (rows * cols > 50000) continue;
+      const Inputs in({rows, cols});
+      for (const size_t blocks : {1, 2}) {
+        vector_add::grid_limit = blocks * kTeamThreads;
+        const auto keep_on = [&](const char* name, const Comparison& result) {
+          CAPTURE(name, rows, cols, blocks);
+          CHECK(result.ok);
+        };
+        for (const auto& version : testing::chosen(versions()))
+          if (rows < 100 || !is_slow(version.name, in.shape))
+            keep_on(version.name, check(version.launch, in));
+        for (const auto& version : testing::chosen(residual_versions()))
+          keep_on(version.name, check(version.launch, in));
+      }
     }
-  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every run gives the same bits, and so does a graph") {

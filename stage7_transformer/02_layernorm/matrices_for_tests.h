@@ -9,6 +9,8 @@
 #include "common/npy.h"
 #include "common/testing.h"
 #include "common/version.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage3_ml_ops/02_softmax/detail/grid.h"
 #include "stage5_training/02_activation_backward/inputs_for_tests.h"
 #include "stage7_transformer/02_layernorm/problem.h"
 #include "stage7_transformer/02_layernorm/reference.h"
@@ -18,6 +20,8 @@ namespace layernorm {
 using activation_backward_test::compare_with;
 
 inline constexpr float kEps = 1e-5f;
+// The threads of most blocks: vector_add::grid_limit counts in threads.
+inline constexpr size_t kTeamThreads = softmax::kBlock;
 
 // How far the arrays begin behind a multiple of 16 bytes, in elements.
 struct Offsets {

@@ -25,8 +25,11 @@ RowSample choose_matrix_rows(const Shape& shape, std::uint64_t seed) {
 
 std::vector<float> exact_rows(size_t rows, size_t cols) {
   std::vector<float> x(rows * cols);
-  for (size_t i = 0; i < x.size(); ++i)
-    x[i] = 2 * static_cast<float>(i / cols % kDistinctRows) + (i % cols % 2 == 0 ? 0.0f : 4.0f);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t row = i / cols % kDistinctRows;
+    const float mean = 2 * static_cast<float>(row), half = static_cast<float>(2u << row % 3);
+    x[i] = i % cols % 2 == row / 3 % 2 ? mean - half : mean + half;
+  }
   return x;
 }
 

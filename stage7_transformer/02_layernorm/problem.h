@@ -28,9 +28,10 @@ std::string text(const Shape& shape);  // "65536x4096"
 // The rows that are compared: all, or 64 of them.
 RowSample choose_matrix_rows(const Shape& shape, std::uint64_t seed);
 
-// Rows of 2 a, 2 a + 4, 2 a, ... with an a of their own: mean 2 a + 2 and variance 4. Every sum of
-// a version is one of integers, and each thread of a team sees one of the two values only, so that
-// nothing rounds. Only for an even number of columns. Row i is equal to row i + kDistinctRows.
+// Rows of two values in turn, m - d, m + d, m - d, ... or m + d, m - d, ...: mean m and rstd 1 / d,
+// where m is of the row alone and d is 2, 4 or 8. Every sum of a version is one of integers, and
+// each thread of a team sees one of the two values only, so that nothing rounds. Only for an even
+// number of columns. Row i is equal to row i + kDistinctRows.
 inline constexpr std::size_t kDistinctRows = 61;
 std::vector<float> exact_rows(std::size_t rows, std::size_t cols);
 

@@ -43,7 +43,9 @@ Deviation of_plain_sums(const RowSums& row) {
 
 // Welford's method, in teams of at least kLanes threads. An update m += (D - m) / k rounds by at
 // most u max|D| (1 + 5 / k), and all that comes later shrinks that to its k-th part of the thread's
-// elements: after k updates m is off by rounded(k / 2 + 6) max|D| = d at most. The squares grow by
+// elements: after k updates m is off by rounded(k / 2 + 6) max|D| = d at most. (At random the
+// squares add up, to k / 3 + 6 + 31 / k, which is less than k / 2 + 6 from 13 updates on; `rounded`
+// takes the random bound from 117 on, and the worst case below.) The squares grow by
 // (D - m before) (D - m after), whose factors are off by h = d + 3 u max|D| each. With the
 // differences before, B, sum of B^2 <= 2 sum of E^2 (without a thread's first, whose product is
 // exactly 0), so that by Cauchy and Schwarz the variance v is off by 2 sqrt(2) sqrt(v) h + h^2, and

@@ -49,12 +49,16 @@ struct Matrices {
     is_exact = false;
     expect();
   }
-  // Integers, mean and rstd too: the gradients of gain and bias are exact, and so is that of x
-  // where the number of columns is a power of two.
+  // Integers, mean and rstd too, with an odd divisor of the number of columns in every gain: all
+  // three gradients are exact.
   void fill_integers() {
     fill(random_numbers::launch_fill_integers);
     random_numbers::launch_fill_integers(d_mean.data(), d_mean.size(), seed, 3, nullptr);
-    random_numbers::launch_fill_integers(d_rstd.data(), d_rstd.size(), seed, 4, nullptr);
+    std::vector<float> rstd(shape.rows);
+    for (size_t row = 0; row < shape.rows; ++row) rstd[row] = row % 3 == 1 ? 2.0f : 1.0f;
+    d_rstd.to_device(rstd.data(), rstd.size());
+    const float odd = static_cast<float>(layernorm_backward::odd_divisor(shape.cols));
+    axpy::launch_vectorized_scale(d_gain.data(), odd, d_gain.data(), d_gain.size());
     is_exact = true;
     expect();
   }
@@ -67,7 +71,7 @@ struct Matrices {
     };
     std::vector<Comparison> parts = {check(columns, d_grad_gain, want.gain),
                                      check(columns, d_grad_bias, want.bias)};
-    if (!is_exact || (shape.cols & (shape.cols - 1)) == 0)
+    if (!is_exact || layernorm_backward::sums_are_exact(shape.cols))
       parts.push_back(check(sample, d_grad_x, grad_x));
     return together(parts);
   }

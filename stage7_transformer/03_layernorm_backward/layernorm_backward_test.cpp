@@ -103,25 +103,50 @@ TEST_CASE("gradients of many rows") {
 }
 
 // mean and rstd are arguments: with integers there are only integers to be added, which is exact.
-TEST_CASE("no row is missed, doubled or in another's column") {
-  for (const Shape& shape : {Shape{203, 8}, Shape{203, 5}, Shape{37, 260}, Shape{5, 1100}}) {
+TEST_CASE("no row or column is missed, doubled or in another's place") {
+  for (const Shape& shape : {Shape{203, 8}, Shape{203, 5}, Shape{37, 260}, Shape{5, 1152}}) {
     Inputs in(shape);
-    for (float& value : in.x) value = std::rint(value);
+    REQUIRE(sums_are_exact(shape.cols));
+    const float odd = static_cast<float>(odd_divisor(shape.cols));
+    for (float& value : in.x) value = std::rint(value / 2);
     for (float& value : in.grad_y) value = std::rint(3 * value);
+    for (float& value : in.gain) value = odd * std::rint(2 * value);
     for (float& value : in.mean) value = std::rint(value);
-    in.rstd.assign(shape.rows, 2.0f);
+    for (size_t row = 0; row < shape.rows; ++row) in.rstd[row] = row % 3 == 1 ? 2.0f : 1.0f;
     std::vector<float> gain(shape.cols), bias(shape.cols);
     for (size_t i = 0; i < in.x.size(); ++i) {
-      gain[i % shape.cols] += in.grad_y[i] * (in.x[i] - in.mean[i / shape.cols]) * 2;
+      const size_t row = i / shape.cols;
+      gain[i % shape.cols] += in.grad_y[i] * (in.x[i] - in.mean[row]) * in.rstd[row];
       bias[i % shape.cols] += in.grad_y[i];
     }
+    const std::vector<double> x = grad_x_cpu(in.grad_y, in.x, in.gain, in.mean, in.rstd, {}).value;
     for (const auto& version : testing::chosen(versions()))
       for (const size_t parts : {size_t{0}, size_t{1}, size_t{3}}) {
         CAPTURE(version.name, shape.rows, shape.cols, parts);
         const Results got = run(version.launch, in, false, {0, 0}, parts);
         REQUIRE((got.grad_gain == gain && got.grad_bias == bias && got.intact));
+        REQUIRE(std::vector<double>(got.grad_x.begin(), got.grad_x.end()) == x);
       }
   }
+}
+
+TEST_CASE("a small grid goes round") {
+  for (const size_t cols : {size_t{5}, size_t{70}, size_t{128}}) {
+    const Inputs in({37, cols});
+    for (const size_t blocks : {1, 2}) {
+      vector_add::grid_limit = blocks * layernorm::kTeamThreads;
+      for (const auto& version : testing::chosen(versions())) {
+        CAPTURE(version.name, cols, blocks);
+        const Comparison result = check(version.launch, in, true);
+        CHECK(result.ok);
+      }
+      for (const Launch launch : {launch_separate_by_threads, launch_separate_by_blocks}) {
+        const Comparison result = check(launch, in, true);
+        CHECK(result.ok);
+      }
+    }
+  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 // The parts of a large device, of which there may be more than one round per thread.

@@ -1,5 +1,6 @@
 #include "stage7_transformer/03_layernorm_backward/reference.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "stage3_ml_ops/02_softmax/reference.h"
@@ -11,7 +12,8 @@ using rounding::Sum;
 using softmax::kTiny;
 
 double bound_of(const Sum& sum, double depth, Terms terms) {
-  return terms == Terms::mean_zero ? sum.mean_zero_bound(depth) : sum.random_bound(depth);
+  return std::min(sum.worst_case(depth, depth),
+                  terms == Terms::mean_zero ? sum.mean_zero_bound(depth) : sum.random_bound(depth));
 }
 
 }  // namespace
@@ -47,6 +49,16 @@ Expected grad_x_cpu(const std::vector<float>& grad_y, const std::vector<float>& 
     }
   }
   return want;
+}
+
+std::size_t odd_divisor(std::size_t cols) {
+  while (cols != 0 && cols % 2 == 0) cols /= 2;
+  return cols;
+}
+
+bool sums_are_exact(std::size_t cols) {
+  constexpr std::size_t kExact = std::size_t{1} << 24;
+  return cols < kExact / 1314 && 108 * odd_divisor(cols) * cols < kExact;
 }
 
 ColumnGradients columns_cpu(const std::vector<float>& grad_y, const std::vector<float>& x,
