@@ -25,6 +25,8 @@ _MATRIX = r"(?P<rows>#)x(?P<cols>#)"
 _LAYER = r"batch (?P<batch>#), (?P<inputs>#) -> (?P<outputs>#)"
 _CONVOLUTION = (r"\((?P<N>#),(?P<C>#),(?P<H>#),(?P<W>#)\) -> (?P<K>#) filters (?P<R>#)x(?P<S>#), "
                 r"stride (?P<stride_h>#)x(?P<stride_w>#), padding (?P<pad_h>#)x(?P<pad_w>#)")
+_ATTENTION = (r"B=(?P<B>#) H=(?P<H>#) T=(?P<T>#) D=(?P<D>#)(?:, (?P<queries>#) quer(?:y|ies))?, "
+              r"(?P<mask>causal|full) (?P<precision>float32|bf16)")
 _TRAINED = r"(?P<optimizer>sgd|momentum|adamw?) lr=(?P<learning_rate>[\d.e+-]+)"
 
 # Each program's texts: "#" stands for a number, two spaces or more for the three of the text.
@@ -71,9 +73,8 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
         ("layernorm", r"layernorm(?P<what> of a sum)?   " + _MATRIX + " float32")],
     "layernorm_backward": [("layernorm", r"layernorm(?P<what> backward)   " + _MATRIX + " float32")],
     "attention": [
-        ("attention", r"(?P<way>forward|backward)   B=(?P<B>#) H=(?P<H>#) T=(?P<T>#) D=(?P<D>#)"
-                      r"(?:, (?P<queries>#) quer(?:y|ies))?, (?P<mask>causal|full) "
-                      r"(?P<precision>float32|bf16)")],
+        ("attention", r"(?P<way>forward)   " + _ATTENTION)],
+    "attention_backward": [("attention", r"(?P<way>backward)   " + _ATTENTION)],
     "transformer_block": [
         ("transformer_block", r"(?P<way>forward|backward)   B=(?P<B>#) T=(?P<T>#) C=(?P<C>#) "
                               r"H=(?P<H>#) float32")],

@@ -92,7 +92,7 @@ def _bytes(program: str, problem: str) -> float:
         return 0
     if program == "gemm":
         return 4 * (size["M"] * size["K"] + size["K"] * size["N"] + size["M"] * size["N"])
-    if program == "attention" and "query" not in problem:
+    if program in ("attention", "attention_backward") and "query" not in problem:
         return 4 * (8 if name == "backward" else 4) * size["B"] * size["H"] * size["T"] * size["D"]
     if program in ("conv2d", "conv2d_backward"):
         n, c, h, w, filters, r, s, stride, _, pad, _ = _numbers(sizes.split(" float")[0])

@@ -56,6 +56,7 @@
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/05_attention_backward/attention_backward.h"
 
 namespace transformer_block {
 
@@ -491,20 +492,19 @@ struct Kept {
         hidden(kExpansion * shape.rows() * shape.C),
         statistics(4 * shape.rows()),
         lse(shape.rows() * shape.H),
-        attention(attention_problem(shape),
-                  mode.flash ? attention::Keeps::rows : attention::Keeps::two_matrices) {}
+        attention(mode.flash ? attention_backward::memory_of_flash(attention_problem(shape))
+                             : attention_backward::memory_of_composed(attention_problem(shape))) {}
 
   size_t bytes() const {
     return norm1.bytes() + qkv.bytes() + attended.bytes() + h.bytes() + norm2.bytes() +
-           sums.bytes() + hidden.bytes() + statistics.bytes() + lse.bytes() +
-           attention.delta.bytes() + attention.probabilities.bytes() + attention.gradients.bytes();
+           sums.bytes() + hidden.bytes() + statistics.bytes() + lse.bytes() + attention.bytes();
   }
 
   DeviceBuffer<float> norm1, qkv, attended, h, norm2;
   DeviceBuffer<float> sums, hidden;  // of fc, before and behind GELU
   DeviceBuffer<float> statistics;    // mean and 1 / deviation of norm1's rows, then of norm2's
   DeviceBuffer<float> lse;           // of attention's rows
-  attention::Workspace attention;    // with the T x T matrices, where they are kept
+  DeviceBuffer<float> attention;     // its memory, with the T x T matrices where they are kept
 };
 
 // ---- All weights' gradients in one launch -----------------------------------------------------
@@ -803,7 +803,7 @@ inline void attend(Kept& kept, const Shape& shape, const Mode& mode, hipStream_t
     attention::forward(out, kept.lse.data(), from.q, from.k, from.v, problem, stream);
   else
     attention::launch_composed(out, kept.lse.data(), from.q, from.k, from.v, problem,
-                               kept.attention, stream);
+                               kept.attention.data(), stream);
 }
 
 inline void add(float* sum, const float* a, const float* b, size_t n, hipStream_t stream) {
@@ -864,9 +864,10 @@ inline void attend_backward(Kept& kept, Workspace& w, const Shape& shape, const 
   const auto to = heads_of_qkv(w.grad_qkv.data(), shape);
   const attention::ConstView grad_out = heads_of(w.grad_attended.data(), shape),
                              out = heads_of(kept.attended.data(), shape);
-  const auto backward = mode.flash ? attention::backward : attention::backward_composed;
+  const auto backward =
+      mode.flash ? attention_backward::launch_flash : attention_backward::launch_composed;
   backward(to.q, to.k, to.v, grad_out, out, kept.lse.data(), from.q, from.k, from.v,
-           attention_problem(shape), kept.attention, stream);
+           attention_problem(shape), kept.attention.data(), stream);
 }
 
 // What lies on the way from grad_y to grad_x, and the gradients of the normalizations' parameters.

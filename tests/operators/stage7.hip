@@ -6,6 +6,7 @@
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/05_attention_backward/attention_backward.h"
 #include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "tests/operators/operators.h"
 
@@ -167,27 +168,30 @@ void run_attention(const Case& c, Outputs& outputs) {
     return attention::heads_first(data, p.H, rows, p.D);
   };
   for (const auto& version : attention::kVersions) {
-    const attention::Launch& launch = version.launch;
     Guarded<float> d_q(q.values, at), d_k(k.values, at), d_v(v.values, at);
     Guarded<float> out(q.values.size(), at), lse(p.heads() * p.Tq, at);
-    attention::Workspace forward(p, launch.forward_keeps);
-    launch.forward(heads(out.data(), p.Tq), lse.data(), heads(d_q.data(), p.Tq),
-                   heads(d_k.data(), p.Tk), heads(d_v.data(), p.Tk), p, forward, nullptr);
+    gpu::DeviceBuffer<float> memory(version.launch.memory(p));
+    version.launch.run(heads(out.data(), p.Tq), lse.data(), heads(d_q.data(), p.Tq),
+                       heads(d_k.data(), p.Tk), heads(d_v.data(), p.Tk), p, memory.data(), nullptr);
     finish(version.name, d_q, d_k, d_v, out, lse);
     keep(outputs, version.name, "out", q.shape, out);
     keep(outputs, version.name, "lse", {p.B, p.H, p.Tq}, lse);
-    if (!back || launch.backward == nullptr) continue;
-    Guarded<float> d_grad_out(grad_out, at), grad_q(q.values.size(), at);
-    Guarded<float> grad_k(k.values.size(), at), grad_v(v.values.size(), at);
-    attention::Workspace backward(p, launch.backward_keeps);
-    launch.backward(heads(grad_q.data(), p.Tq), heads(grad_k.data(), p.Tk),
-                    heads(grad_v.data(), p.Tk), heads(d_grad_out.data(), p.Tq),
-                    heads(out.data(), p.Tq), lse.data(), heads(d_q.data(), p.Tq),
-                    heads(d_k.data(), p.Tk), heads(d_v.data(), p.Tk), p, backward, nullptr);
-    finish(version.name, d_q, d_k, d_v, out, lse, d_grad_out, grad_q, grad_k, grad_v);
-    keep(outputs, version.name, "grad_q", q.shape, grad_q);
-    keep(outputs, version.name, "grad_k", k.shape, grad_k);
-    keep(outputs, version.name, "grad_v", v.shape, grad_v);
+    if (!back) continue;
+    for (const auto& way_back : attention_backward::kVersions) {
+      if (std::string(way_back.name) != version.name) continue;
+      Guarded<float> d_grad_out(grad_out, at), grad_q(q.values.size(), at);
+      Guarded<float> grad_k(k.values.size(), at), grad_v(v.values.size(), at);
+      gpu::DeviceBuffer<float> beside(way_back.launch.memory(p));
+      way_back.launch.run(heads(grad_q.data(), p.Tq), heads(grad_k.data(), p.Tk),
+                          heads(grad_v.data(), p.Tk), heads(d_grad_out.data(), p.Tq),
+                          heads(out.data(), p.Tq), lse.data(), heads(d_q.data(), p.Tq),
+                          heads(d_k.data(), p.Tk), heads(d_v.data(), p.Tk), p, beside.data(),
+                          nullptr);
+      finish(version.name, d_q, d_k, d_v, out, lse, d_grad_out, grad_q, grad_k, grad_v);
+      keep(outputs, version.name, "grad_q", q.shape, grad_q);
+      keep(outputs, version.name, "grad_k", k.shape, grad_k);
+      keep(outputs, version.name, "grad_v", v.shape, grad_v);
+    }
   }
 }
 

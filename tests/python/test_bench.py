@@ -534,7 +534,7 @@ SMALL = [
     ("layernorm_backward", "layernorm backward   7x5 float32"),
     ("attention", "forward   B=2 H=3 T=5 D=4, causal float32"),
     ("attention", "forward   B=2 H=3 T=5 D=4, 1 query, causal float32"),
-    ("attention", "backward   B=2 H=3 T=5 D=4, full float32"),
+    ("attention_backward", "backward   B=2 H=3 T=5 D=4, full float32"),
 ]
 OPTIMIZERS = [("optimizers", f"{rule}   n=100 tensors=3 float32")
               for rule in ("sgd", "momentum", "adam", "adamw")]

@@ -658,7 +658,7 @@ def layernorm_backward(rng: Generator) -> Drawn:
 
 def attended(q: Approximate, k: Approximate, v: Approximate, scale: Approximate, visible: Array
              ) -> dict[str, Approximate]:
-    """out, lse (with an axis of 1 at its end) and the probabilities, as attention.h derives their bounds: an
+    """out, lse (with an axis of 1 at its end) and the probabilities, as steps 7.4 and 7.5 derive their bounds: an
     exponential inherits what its score is off, and goes through 5 U more for itself and for each tile that
     rescales it, of which there are no more than keys. A weighted mean is never further from 0 than the
     largest of its values, nor lse from the largest score than the logarithm of the keys' number."""

@@ -1,0 +1,31 @@
+#include "stage7_transformer/04_attention/bf16.h"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace attention {
+
+void check_bf16(const Problem& problem, size_t most) {
+  if (problem.D > most)
+    throw std::invalid_argument("attention: heads of " + std::to_string(problem.D) +
+                                " elements, at most " + std::to_string(most) + " fit");
+  if (!(problem.scale > 0)) throw std::invalid_argument("attention: the scale must be positive");
+  constexpr size_t kMost = size_t{1} << 30;
+  if (problem.Tq > kMost || problem.Tk > kMost || problem.B * problem.H > kMost ||
+      (problem.Tq / 64 + 1) * problem.H * problem.B > kMost)
+    throw std::invalid_argument("attention: more than 2^30 tokens or tiles");
+}
+
+bool have_aligned_rows(std::initializer_list<ConstBf16View> views, size_t D) {
+  constexpr size_t kInChunk = 16 / sizeof(gpu::bfloat16);
+  bool aligned = D % kInChunk == 0;
+  for (const ConstBf16View& view : views)
+    aligned = aligned && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+              (view.stride_batch | view.stride_head | view.stride_row) % kInChunk == 0;
+  return aligned;
+}
+
+void refuse_bf16() { throw std::runtime_error("flash_bf16 needs sm_80"); }
+
+}  // namespace attention

@@ -1,0 +1,251 @@
+// flash_bf16 at awkward shapes, layouts and values, within its bound; and causality bit by bit.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "stage7_transformer/04_attention/arrays_for_tests.h"
+#include "stage7_transformer/04_attention/bf16_for_tests.h"
+
+namespace {
+
+using namespace attention_bf16;
+using attention::Of;
+
+// The device memory of one attention.
+struct Device {
+  Device(const Inputs& in, Layout layout)
+      : problem(in.problem),
+        q(problem, problem.Tq, layout, in.q),
+        k(problem, problem.Tk, layout, in.k),
+        v(problem, problem.Tk, layout, in.v),
+        out(problem, problem.Tq, layout),
+        lse(problem.B * problem.H * problem.Tq, 0) {}
+
+  // out (B, H, Tq, D).
+  std::vector<bfloat16> run(bool with_lse = true) {
+    attention::launch_flash_bf16(out.view(), with_lse ? lse.data() : nullptr, q.view(), k.view(),
+                                 v.view(), problem);
+    return out.to_host();
+  }
+  bool intact() const {
+    bool all = lse.intact();
+    for (const Rows* rows : {&q, &k, &v, &out}) all = all && rows->intact();
+    return all;
+  }
+
+  Problem problem;
+  Rows q, k, v, out;
+  Guarded<float> lse;
+};
+
+Comparison check(const Inputs& in, Layout layout) {
+  const Reference want = attention_cpu(in);
+  Device device(in, layout);
+  const Comparison out = want.out.compare(doubles(device.run()));
+  Comparison all = together({out, want.lse.compare(doubles(device.lse.to_host()))});
+  all.ok = all.ok && device.intact();
+  return all;
+}
+
+// Where NaN and infinity are planted; some with so many heads that the large tiles are taken.
+constexpr attention::Lengths kUnseen[] = {{9, 9, 3},      {70, 70, 16},   {200, 200, 64},
+                                          {133, 170, 64}, {170, 133, 32}, {150, 150, 128},
+                                          {90, 90, 256}};
+
+// Each query is the very key that it looks for, all of them +1 and -1, and the scale leaves no
+// other key a weight: out is a row of V, exactly.
+Inputs search_inputs(const Problem& problem, std::vector<size_t>& target) {
+  Inputs in = random_inputs(problem);
+  const size_t D = problem.D;
+  for (bfloat16& value : in.k)
+    value = gpu::from_float<bfloat16>(gpu::to_float(value) < 0 ? -1.0f : 1.0f);
+  target.clear();
+  for (size_t head = 0; head < problem.B * problem.H; ++head) {
+    for (size_t row = 0; row < problem.Tq; ++row) {
+      const auto n = static_cast<size_t>(visible(problem, row));
+      target.push_back(head * problem.Tk + random_numbers::word(3, 9, target.size()) % n);
+      std::copy_n(in.k.begin() + static_cast<std::ptrdiff_t>(target.back() * D), D,
+                  in.q.begin() + static_cast<std::ptrdiff_t>((head * problem.Tq + row) * D));
+    }
+  }
+  return in;
+}
+
+}  // namespace
+
+TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads", "[long]") {
+  if (!available()) return;
+  constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 500};
+  constexpr size_t kHeads[] = {1, 3, 4};
+  constexpr size_t kDepths[] = {64, 16, 128, 32, 24};
+  size_t i = 0;
+  for (const size_t T : kLengths) {
+    for (const bool causal : {false, true}) {
+      const size_t H = T == 500 ? 1 : kHeads[i % 3], D = kDepths[i % 5], B = T < 100 ? 2 : 1;
+      const Layout layout{i % 2 == 1, i % 4 == 2 ? size_t{1} : 0};
+      ++i;
+      CAPTURE(B, H, T, D, causal, layout.packed, layout.offset);
+      const auto inputs = random_inputs(problem_of(B, H, T, T, D, causal));
+      REQUIRE_OK(check(inputs, layout));
+    }
+  }
+}
+
+TEST_CASE("flash_bf16 pads heads of any size up to 256", "[long]") {
+  if (!available()) return;
+  for (const size_t D : {1, 3, 8, 16, 17, 32, 40, 63, 64, 72, 80, 100, 128, 136, 200, 255, 256}) {
+    for (const bool packed : {false, true}) {
+      CAPTURE(D, packed);
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, 33, 70, D, packed)),
+                       {packed, packed ? size_t{8} : 0}));
+    }
+  }
+}
+
+TEST_CASE("flash_bf16 takes fewer queries than keys, more, and rows that see no key") {
+  if (!available()) return;
+  struct Lengths {
+    size_t Tq, Tk;
+  };
+  constexpr size_t kDepths[] = {16, 128, 64, 256, 32};
+  size_t i = 0;
+  for (const Lengths t : {Lengths{1, 200}, {1, 1}, {7, 130}, {5, 3}, {200, 70}, {140, 1}, {3, 0}}) {
+    for (const bool causal : {false, true}) {
+      const size_t D = kDepths[i++ % 5];
+      CAPTURE(t.Tq, t.Tk, causal, D);
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, t.Tq, t.Tk, D, causal)), {true, 0}));
+    }
+  }
+}
+
+TEST_CASE("flash_bf16 has enough blocks to take its large tiles") {
+  if (!available()) return;
+  const size_t heads = gpu::multiprocessors();  // a block for each
+  for (const size_t D : {16, 32, 64, 128, 256}) {
+    CAPTURE(D);
+    REQUIRE_OK(check(random_inputs(problem_of(1, heads, 133, 133, D, true)), {false, 0}));
+  }
+}
+
+TEST_CASE("flash_bf16 survives large scores") {
+  if (!available()) return;
+  // Scores of up to 1e4: sqrt(64) * largest^2 / 3 and more.
+  const auto inputs = random_inputs(problem_of(1, 2, 100, 150, 64, true), 60);
+  REQUIRE_OK(check(inputs, {}));
+}
+
+TEST_CASE("flash_bf16 finds the one key that a query looks for") {
+  if (!available()) return;
+  for (const size_t D : {64, 256}) {
+    for (const bool causal : {false, true}) {
+      CAPTURE(D, causal);
+      Problem problem = problem_of(1, 2, 130, 200, D, causal);
+      problem.scale = 100;
+      std::vector<size_t> target;
+      const Inputs in = search_inputs(problem, target);
+      const auto got = Device(in, {true, 0}).run();
+      size_t wrong = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        wrong += to_double(got[i]) != to_double(in.v[target[i / D] * D + i % D]);
+      REQUIRE(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives the same bits") {
+  if (!available()) return;
+  for (const size_t D : {64, 128}) {
+    CAPTURE(D);
+    const size_t T = 200, changed = 77;
+    Inputs in = random_inputs(problem_of(1, 2, T, T, D, true));
+    const auto before = Device(in, {}).run();
+    const auto again = Device(in, {}).run(false);
+    REQUIRE(std::memcmp(before.data(), again.data(), before.size() * sizeof before[0]) == 0);
+    for (size_t head = 0; head < 2; ++head)
+      for (size_t i = (head * T + changed) * D; i < (head + 1) * T * D; ++i)
+        in.q[i] = in.k[i] = in.v[i] = gpu::from_float<gpu::bfloat16>(3);
+    const auto after = Device(in, {}).run();
+    size_t earlier = 0, later = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      const bool differs = std::memcmp(&before[i], &after[i], sizeof before[i]) != 0;
+      (i / D % T < changed ? earlier : later) += differs;
+    }
+    REQUIRE(earlier == 0);
+    REQUIRE(later > (T - changed) * D);
+  }
+}
+
+TEST_CASE("flash_bf16: what a query does not see adds nothing to it", "[harness]") {
+  if (!available()) return;
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const auto& [Tq, Tk, D] : kUnseen)
+    for (const bool large : {false, true}) {
+      if (large && Tq != 133 && Tq != 150) continue;
+      const Problem p = problem_of(1, large ? many : 2, Tq, Tk, D, true);
+      const Inputs plain = random_inputs(p, 2);
+      const auto out = Device(plain, {}).run();
+      size_t turn = 0;
+      for (const Of array : {Of::q, Of::k, Of::v})
+        for (const float special :
+             {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+          Inputs in = plain;
+          std::vector<bfloat16>& values = array == Of::q ? in.q : array == Of::k ? in.k : in.v;
+          const size_t T = array == Of::q ? Tq : Tk, token = (5 + 37 * turn++) % T;
+          attention::plant(values, T, D, token, turn % D, gpu::from_float<bfloat16>(special));
+          const attention::Reach queries = attention::reach_of_queries(p, array, token);
+          CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
+          const auto after = Device(in, {}).run();
+          REQUIRE(attention::same_outside(out, after, nullptr, Tq, D, queries));
+          if (array == Of::v) REQUIRE(attention::reaches(after, Tq, D, queries));
+        }
+    }
+}
+
+TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
+  if (!available()) return;
+  Inputs in = random_inputs(problem_of(1, 1, 70, 70, 64, true));
+  const Reference want = attention_cpu(in);
+  const auto ok = [&] { return want.out.compare(doubles(Device(in, {}).run())).ok; };
+  REQUIRE(ok());
+  in.problem.causal = false;
+  REQUIRE(!ok());
+  in.problem.causal = true;
+  in.problem.scale *= 1.5f;
+  REQUIRE(!ok());
+  in.problem.scale /= 1.5f;
+  std::swap(in.v[64], in.v[65]);
+  REQUIRE(!ok());
+  std::swap(in.v[64], in.v[65]);
+  REQUIRE(ok());
+  in.k[69 * 64] = gpu::from_float<gpu::bfloat16>(std::numeric_limits<float>::quiet_NaN());
+  const auto got = Device(in, {}).run();
+  REQUIRE(std::isnan(to_double(got.back())));
+}
+
+TEST_CASE("flash_bf16 refuses what it can't do, and does nothing for nothing") {
+  if (!available()) return;
+  const attention::Bf16View none{nullptr, 0, 0, 0};
+  const auto run = [&](const Problem& problem) {
+    attention::launch_flash_bf16(none, nullptr, none, none, none, problem);
+  };
+  REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 257, false)), std::invalid_argument);
+  Problem problem = problem_of(1, 1, 1, 1, 64, false);
+  problem.scale = 0;
+  REQUIRE_THROWS_AS(run(problem), std::invalid_argument);
+  REQUIRE_NOTHROW(run(problem_of(0, 1, 1, 1, 64, false)));
+  REQUIRE_NOTHROW(run(problem_of(1, 0, 1, 1, 64, false)));
+  REQUIRE_NOTHROW(run(problem_of(1, 1, 0, 1, 64, false)));
+  REQUIRE_NOTHROW(run(problem_of(1, 1, 1, 1, 0, false)));
+}
+
+TEST_CASE("flash_bf16 on the numbers that NumPy's references are made of", "[numpy]") {
+  if (!available()) return;
+  for (const bool causal : {true, false}) {
+    const Inputs in{problem_of(2, 2, 21, 26, 12, causal), numpy_rounded("q"), numpy_rounded("k"),
+                    numpy_rounded("v"), numpy_rounded("grad_out")};
+    CAPTURE(causal);
+    REQUIRE_OK(check(in, {true, 0}));
+  }
+}

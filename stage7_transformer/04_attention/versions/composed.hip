@@ -1,0 +1,146 @@
+// composed: products, mask and softmax of earlier steps, through memory.
+#include "common/gpu.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage3_ml_ops/02_softmax/detail/launch_best.h"
+#include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/04_attention/composed.h"
+#include "stage7_transformer/04_attention/problem.h"
+
+namespace attention {
+
+// scores = scale scores where the query sees the key, else -infinity    scores (B, H, Tq, Tk).
+// Fixes : a product knows nothing of a mask.
+// Idea  : one pass over the scores, in place; softmax makes 0 of -infinity.
+// Thread: t owns the elements t, t + all threads, ...
+// Costs : 8 bytes per score.
+static __global__ void mask_scores(float* scores, Problem p) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, n = p.B * p.H * p.Tq * p.Tk;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    // exercise: scale what the query sees, hide what it does not (about 2 lines)
+    const bool seen = i % p.Tk < visible_keys(p, i / p.Tk % p.Tq);
+    scores[i] = seen ? p.scale * scores[i] : -INFINITY;
+    // end exercise
+  }
+}
+
+// rows[b,h,t,d] = value    rows (B, H, T, D).
+// Fixes : no product and no softmax knows what to do with a row without keys.
+// Idea  : as device_matrix::fill_flat, through a view.
+// Thread: t owns the elements t, t + all threads, ...
+// Costs : 4 bytes per element.
+static __global__ void fill_rows(View rows, size_t B, size_t H, size_t T, size_t D, float value) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, n = B * H * T * D;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    const size_t row = i / D, head = row / T;
+    rows.head(head / H, head % H)[row % T * rows.stride_row + i % D] = value;
+  }
+}
+
+void launch_fill_rows(const View& rows, const Problem& p, size_t T, size_t D, float value,
+                      hipStream_t stream) {
+  const size_t n = p.heads() * T * D;
+  if (n == 0) return;
+  LAUNCH_ON(stream, fill_rows, vector_add::grid_stride_blocks(n), vector_add::kBlock, 0, rows, p.B,
+            p.H, T, D, value);
+}
+
+// What step 3.2's softmax stores: the probabilities, and of each row lse. Its row r is one of p.Tq
+// rows, the last ones of lse's T. A row with NaN is NaN, but not where the query sees no key.
+struct ProbabilitiesAndLogSum {
+  float* lse;
+  size_t T;
+  Problem p;
+
+  struct Row {
+    float* lse;
+    size_t seen;
+    __device__ void finish(softmax::MaxSum whole) const {
+      if (lse != nullptr) *lse = whole.max + logf(whole.sum);
+    }
+    __device__ float operator()(size_t key, float probability) const {
+      return key < seen ? probability : 0;
+    }
+  };
+  __device__ Row row(size_t r) const {
+    const size_t query = r % p.Tq;
+    return {lse == nullptr ? nullptr : lse + (r / p.Tq * T + (T - p.Tq) + query),
+            visible_keys(p, query)};
+  }
+};
+
+void launch_probabilities(float* probabilities, float* lse, size_t Tq, const ConstView& q,
+                          const ConstView& k, const Problem& p, hipStream_t stream) {
+  const size_t rows = p.heads() * p.Tq;
+  multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
+  LAUNCH_ON(stream, mask_scores, vector_add::grid_stride_blocks(rows * p.Tk), vector_add::kBlock, 0,
+            probabilities, p);
+  softmax::launch_best(probabilities, probabilities, rows, p.Tk, ProbabilitiesAndLogSum{lse, Tq, p},
+                       stream);
+}
+
+// Of sums[t,d] = factor sum over the others s of m(t,s) rows[s,d], which a product has made, those
+// that are not finite once more: over the s that t sees, or of a key those that see it.
+//                     sums (B, H, T, D)  rows (B, H, S, D)  m, or its transpose, (B, H, Tq, Tk)
+// Fixes : the product multiplies the zeros of m, too, and 0 times NaN or infinity is NaN.
+// Idea  : where no row holds such numbers, reading the sums once is all that it costs.
+// Thread: t owns the elements t, t + all threads, ...
+// Costs : 4 bytes per element; 8 more per pair and element that is computed again.
+template <bool kOfKeys>
+static __global__ void repeat_sums(View sums, const float* m, ConstView rows, float factor,
+                                   Problem p) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, T = kOfKeys ? p.Tk : p.Tq;
+  const size_t n = p.B * p.H * T * p.D;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    const size_t d = i % p.D, t = i / p.D % T, head = i / p.D / T;
+    float& stored = sums.head(head / p.H, head % p.H)[t * sums.stride_row + d];
+    if (stored - stored == 0) continue;  // it is finite
+    const float* of_m = m + head * p.Tq * p.Tk;
+    const float* column = rows.head(head / p.H, head % p.H) + d;
+    const size_t begin = kOfKeys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
+    const size_t end = kOfKeys ? p.Tq : visible_keys(p, t);
+    float sum = 0;
+    for (size_t s = begin; s < end; ++s)
+      sum += of_m[kOfKeys ? s * p.Tk + t : t * p.Tk + s] * column[s * rows.stride_row];
+    stored = factor * sum;
+  }
+}
+
+template <bool kOfKeys>
+void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
+                        const Problem& p, hipStream_t stream) {
+  const size_t n = p.heads() * (kOfKeys ? p.Tk : p.Tq) * p.D;
+  if (p.causal && n > 0)
+    LAUNCH_ON(stream, (repeat_sums<kOfKeys>), vector_add::grid_stride_blocks(n), vector_add::kBlock,
+              0, sums, m, rows, factor, p);
+}
+template void launch_repeat_sums<false>(const View&, const float*, const ConstView&, float,
+                                        const Problem&, hipStream_t);
+template void launch_repeat_sums<true>(const View&, const float*, const ConstView&, float,
+                                       const Problem&, hipStream_t);
+
+size_t memory_of_composed(const Problem& p) { return p.heads() * p.Tq * p.Tk; }
+
+// Four launches, and with a mask one that mends what is not finite: the product of step 2.3, the
+// mask, step 3.2's softmax, the other product. Each score goes to memory three times and comes back
+// three times.
+void launch_composed(const View& out, float* lse, const ConstView& q, const ConstView& k,
+                     const ConstView& v, const Problem& problem, float* memory,
+                     hipStream_t stream) {
+  check_forward(out, q, k, v, problem);
+  const size_t blind = blind_queries(problem);
+  launch_fill_rows(out, problem, blind, problem.D, 0, stream);
+  if (lse != nullptr)
+    launch_fill_rows(heads_first(lse, problem.H, problem.Tq, 1), problem, blind, 1, -INFINITY,
+                     stream);
+  const Problem p = seeing(problem);
+  if (p.heads() * p.Tq == 0) return;
+  check_array("memory", memory, 1);
+  float* const probabilities = memory;
+  launch_probabilities(probabilities, lse, problem.Tq, from_row(q, blind), k, p, stream);
+  const View seeing_out = from_row(out, blind);
+  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, 1, matrix(probabilities, p), v, seeing_out, p,
+           stream);
+  launch_repeat_sums<false>(seeing_out, probabilities, v, 1, p, stream);
+}
+
+}  // namespace attention

@@ -1,0 +1,266 @@
+// The gradients of flash_bf16 at awkward shapes, layouts and values, within their bounds.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "stage7_transformer/04_attention/arrays_for_tests.h"
+#include "stage7_transformer/04_attention/bf16_for_tests.h"
+#include "stage7_transformer/05_attention_backward/attention_backward.h"
+
+namespace {
+
+using namespace attention_bf16;
+using attention::Of;
+
+struct Gradients {
+  Values q, k, v;
+};
+
+// The gradients in double, of what forward() has made: its out and lse are inputs like the others,
+// and exact. With the weights P off by a factor of 1 ± d,
+//
+//   d = scale e + 3 u |x| + 4 u |lse| + 2^-22      e: of the score, as above
+//
+// grad_v sums P grad_out, where P is rounded to bf16. Of dS = P (dP - delta) the difference is off
+// by what the two sums are, and dS is rounded to bf16 before grad_q and grad_k sum it. These sums
+// are a matrix unit's, and each result is rounded to bf16.
+Gradients gradients_cpu(const Inputs& in, const std::vector<bfloat16>& out,
+                        const std::vector<float>& lse) {
+  const Problem& p = in.problem;
+  const size_t heads = p.B * p.H, D = p.D;
+  constexpr double u = kFloatRoundoff, U = gpu::kBfloat16Roundoff;
+  const auto scale = static_cast<double>(p.scale);
+  Gradients result{Values(in.q.size()), Values(in.k.size()), Values(in.v.size())};
+  std::vector<double> absolute_q(in.q.size()), absolute_k(in.k.size()), absolute_v(in.v.size());
+  struct Sum {
+    double value = 0, absolute = 0;
+  };
+  const auto dot = [&](const bfloat16* a, const bfloat16* b) {
+    Sum sum;
+    for (size_t i = 0; i < D; ++i) {
+      const double product = to_double(a[i]) * to_double(b[i]);
+      sum.value += product, sum.absolute += std::fabs(product);
+    }
+    return sum;
+  };
+  for (size_t head = 0; head < heads; ++head) {
+    for (size_t row = 0; row < p.Tq; ++row) {
+      const size_t query = head * p.Tq + row;
+      const bfloat16 *q = in.q.data() + query * D, *grad_out = in.grad_out.data() + query * D;
+      const Sum delta = dot(grad_out, out.data() + query * D);
+      const double delta_error = static_cast<double>(D + 3) * u * delta.absolute;
+      for (size_t j = 0; static_cast<double>(j) < visible(p, row); ++j) {
+        const size_t key = head * p.Tk + j;
+        const bfloat16 *k = in.k.data() + key * D, *v = in.v.data() + key * D;
+        const Sum score = dot(q, k), product = dot(grad_out, v);
+        const auto depth = static_cast<double>(D);
+        const double x = scale * score.value, sum = static_cast<double>(lse[query]);
+        const double weight = std::exp(x - sum);
+        const double d =
+            std::expm1(scale * gemm_mixed::bound(depth, score.absolute) + 3 * u * std::fabs(x) +
+                       4 * u * std::fabs(sum) + std::ldexp(1, -22));
+        const double difference = product.value - delta.value;
+        const double difference_error =
+            gemm_mixed::bound(depth, product.absolute) + delta_error + u * std::fabs(difference);
+        const double dS = weight * difference;
+        const double dS_error =
+            (weight * (1 + d) * difference_error + d * std::fabs(dS)) * (1 + U + 2 * u) +
+            (U + 2 * u) * std::fabs(dS) + std::ldexp(1, -120);
+        const double P_error = weight * (d + U + d * U) + std::ldexp(1, -120);
+        for (size_t i = 0; i < D; ++i) {
+          const auto add = [&](Values& to, std::vector<double>& absolute, size_t index,
+                               double factor, double error, bfloat16 of) {
+            to.value[index] += factor * to_double(of);
+            to.error[index] += error * std::fabs(to_double(of));
+            absolute[index] += (std::fabs(factor) + error) * std::fabs(to_double(of));
+          };
+          add(result.v, absolute_v, key * D + i, weight, P_error, grad_out[i]);
+          add(result.k, absolute_k, key * D + i, scale * dS, scale * dS_error, q[i]);
+          add(result.q, absolute_q, query * D + i, scale * dS, scale * dS_error, k[i]);
+        }
+      }
+    }
+  }
+  const auto finish = [&](Values& values, const std::vector<double>& absolute, size_t terms) {
+    for (size_t i = 0; i < absolute.size(); ++i) {
+      const double error = values.error[i] +
+                           gemm_mixed::bound(static_cast<double>(terms + 16), absolute[i]) +
+                           u * std::fabs(values.value[i]);
+      values.error[i] = error * (1 + U) + U * std::fabs(values.value[i]);
+    }
+  };
+  finish(result.q, absolute_q, p.Tk);
+  finish(result.k, absolute_k, p.Tq);
+  finish(result.v, absolute_v, p.Tq);
+  return result;
+}
+
+// The device memory of one attention and its gradients.
+struct Device {
+  Device(const Inputs& in, Layout layout)
+      : problem(in.problem),
+        q(problem, problem.Tq, layout, in.q),
+        k(problem, problem.Tk, layout, in.k),
+        v(problem, problem.Tk, layout, in.v),
+        grad_out(problem, problem.Tq, layout, in.grad_out),
+        out(problem, problem.Tq, layout),
+        grad_q(problem, problem.Tq, layout),
+        grad_k(problem, problem.Tk, layout),
+        grad_v(problem, problem.Tk, layout),
+        lse(problem.B * problem.H * problem.Tq, 0),
+        memory(attention_backward::memory_of_flash_bf16(problem), 0) {
+    attention::launch_flash_bf16(out.view(), lse.data(), q.view(), k.view(), v.view(), problem);
+    attention_backward::launch_flash_bf16(grad_q.view(), grad_k.view(), grad_v.view(),
+                                          grad_out.view(), out.view(), lse.data(), q.view(),
+                                          k.view(), v.view(), problem, memory.data());
+  }
+  bool intact() const {
+    bool all = lse.intact() && memory.intact();
+    for (const Rows* rows : {&q, &k, &v, &grad_out, &out, &grad_q, &grad_k, &grad_v})
+      all = all && rows->intact();
+    return all;
+  }
+
+  Problem problem;
+  Rows q, k, v, grad_out, out, grad_q, grad_k, grad_v;
+  Guarded<float> lse, memory;
+};
+
+Comparison check(const Inputs& in, Layout layout) {
+  const Device device(in, layout);
+  const Gradients want = gradients_cpu(in, device.out.to_host(), device.lse.to_host());
+  Comparison all = together({want.q.compare(doubles(device.grad_q.to_host())),
+                             want.k.compare(doubles(device.grad_k.to_host())),
+                             want.v.compare(doubles(device.grad_v.to_host()))});
+  all.ok = all.ok && device.intact();
+  return all;
+}
+
+// Where NaN and infinity are planted; some with so many heads that the large tiles are taken.
+constexpr attention::Lengths kUnseen[] = {{9, 9, 3},      {70, 70, 16},   {200, 200, 64},
+                                          {133, 170, 64}, {170, 133, 32}, {150, 150, 128}};
+
+}  // namespace
+
+TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long]") {
+  if (!available()) return;
+  constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 260};
+  constexpr size_t kHeads[] = {1, 3, 4};
+  constexpr size_t kDepths[] = {64, 16, 128, 32, 24};
+  size_t i = 0;
+  for (const size_t T : kLengths) {
+    for (const bool causal : {false, true}) {
+      const size_t H = T > 200 ? 1 : kHeads[i % 3], D = kDepths[i % 5], B = T < 100 ? 2 : 1;
+      const Layout layout{i % 2 == 1, i % 4 == 2 ? size_t{1} : 0};
+      ++i;
+      CAPTURE(B, H, T, D, causal, layout.packed, layout.offset);
+      const auto inputs = random_inputs(problem_of(B, H, T, T, D, causal));
+      REQUIRE_OK(check(inputs, layout));
+    }
+  }
+}
+
+TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
+          "[long]") {
+  if (!available()) return;
+  for (const size_t D : {1, 8, 17, 40, 64, 72, 100, 128}) {
+    CAPTURE(D);
+    REQUIRE_OK(check(random_inputs(problem_of(1, 2, 33, 70, D, D % 2 == 0)), {}));
+  }
+  struct Lengths {
+    size_t Tq, Tk;
+  };
+  constexpr size_t kDepths[] = {16, 128, 64};
+  size_t i = 0;
+  for (const Lengths t : {Lengths{1, 200}, {7, 130}, {5, 3}, {200, 70}, {140, 1}, {3, 0}, {0, 3}}) {
+    for (const bool causal : {false, true}) {
+      const size_t D = kDepths[i++ % 3];
+      CAPTURE(t.Tq, t.Tk, causal, D);
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, t.Tq, t.Tk, D, causal)), {true, 0}));
+    }
+  }
+}
+
+TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong",
+          "[long]") {
+  if (!available()) return;
+  Inputs in = random_inputs(problem_of(1, 2, 100, 150, 64, true), 60);
+  REQUIRE_OK(check(in, {}));
+  in = random_inputs(problem_of(1, 2, 100, 150, 64, true));
+  Device device(in, {}), again(in, {});
+  const auto grad_k = device.grad_k.to_host(), grad_k_again = again.grad_k.to_host();
+  const auto grad_q = device.grad_q.to_host(), grad_q_again = again.grad_q.to_host();
+  REQUIRE(std::memcmp(grad_k.data(), grad_k_again.data(), grad_k.size() * sizeof grad_k[0]) == 0);
+  REQUIRE(std::memcmp(grad_q.data(), grad_q_again.data(), grad_q.size() * sizeof grad_q[0]) == 0);
+
+  const auto lse = device.lse.to_host();
+  auto out = device.out.to_host();
+  REQUIRE(gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
+  REQUIRE(!gradients_cpu(in, out, lse).v.compare(doubles(grad_k)).ok);
+  std::reverse(out.begin(), out.end());  // another delta
+  REQUIRE(!gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
+  REQUIRE(!gradients_cpu(in, out, lse).q.compare(doubles(grad_q)).ok);
+}
+
+TEST_CASE("flash_bf16: pairs that do not see each other add nothing to the gradients",
+          "[harness]") {
+  if (!available()) return;
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const auto& [Tq, Tk, D] : kUnseen)
+    for (const bool large : {false, true}) {
+      if (large && Tq != 133 && Tq != 150) continue;
+      const Problem p = problem_of(1, large ? many : 2, Tq, Tk, D, true);
+      const Inputs plain = random_inputs(p, 2);
+      const Device before(plain, {});
+      size_t turn = 0;
+      for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
+        for (const float special :
+             {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+          Inputs in = plain;
+          const bool of_key = array == Of::k || array == Of::v;
+          std::vector<bfloat16>& values = array == Of::q   ? in.q
+                                          : array == Of::k ? in.k
+                                          : array == Of::v ? in.v
+                                                           : in.grad_out;
+          const size_t T = of_key ? Tk : Tq, token = (5 + 37 * turn++) % T;
+          attention::plant(values, T, D, token, turn % D, gpu::from_float<bfloat16>(special));
+          const attention::Reach queries = attention::reach_of_queries(p, array, token);
+          const attention::Reach keys = attention::reach_of_keys(p, array, token);
+          CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
+          const Device after(in, {});
+          using attention::same_outside;
+          REQUIRE(same_outside(before.grad_q.to_host(), after.grad_q.to_host(), nullptr, Tq, D,
+                               queries));
+          REQUIRE(
+              same_outside(before.grad_k.to_host(), after.grad_k.to_host(), nullptr, Tk, D, keys));
+          const auto grad_v = after.grad_v.to_host();
+          REQUIRE(same_outside(before.grad_v.to_host(), grad_v, nullptr, Tk, D,
+                               array == Of::v ? attention::Reach{0, 0} : keys));
+          if (array == Of::grad_out) REQUIRE(attention::reaches(grad_v, Tk, D, keys));
+        }
+    }
+}
+
+TEST_CASE("flash_bf16 refuses heads that are too large for its gradients") {
+  if (!available()) return;
+  const attention::Bf16View none{nullptr, 0, 0, 0};
+  const auto run = [&](const Problem& problem) {
+    attention_backward::launch_flash_bf16(none, none, none, none, none, nullptr, none, none, none,
+                                          problem, nullptr);
+  };
+  REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 129, false)), std::invalid_argument);
+  REQUIRE_NOTHROW(run(problem_of(0, 1, 1, 1, 64, false)));
+}
+
+TEST_CASE("flash_bf16's gradients of the numbers that NumPy's references are made of", "[numpy]") {
+  if (!available()) return;
+  for (const bool causal : {true, false}) {
+    const Inputs in{problem_of(2, 2, 21, 26, 12, causal), numpy_rounded("q"), numpy_rounded("k"),
+                    numpy_rounded("v"), numpy_rounded("grad_out")};
+    CAPTURE(causal);
+    REQUIRE_OK(check(in, {true, 0}));
+  }
+}

@@ -1,0 +1,94 @@
+// composed: five products and two passes over the scores.
+#include "common/gpu.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
+#include "stage3_ml_ops/02_softmax/detail/team.h"
+#include "stage7_transformer/04_attention/composed.h"
+#include "stage7_transformer/04_attention/problem.h"
+#include "stage7_transformer/05_attention_backward/problem.h"
+
+namespace attention_backward {
+
+using namespace attention;  // views, sizes, and the launches of its composed.h
+
+// gradients = probabilities (gradients - delta)    all (B, H, Tq, Tk); delta (B, H, T), of which
+//                                                  the last Tq of each head are meant.
+// Fixes : a product knows nothing of softmax, and nothing of the mask.
+// Idea  : a probability falls where others of its row rise: on average, weighted, by delta.
+// Thread: t owns the elements t, t + all threads, ...
+// Costs : 12 bytes per score.
+static __global__ void score_gradients(float* gradients, const float* probabilities,
+                                       const float* delta, size_t T, Problem p) {
+  const size_t threads = size_t{gridDim.x} * blockDim.x, n = p.B * p.H * p.Tq * p.Tk;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    const size_t row = i / p.Tk, query = row % p.Tq;
+    const float slope = gradients[i] - delta[row / p.Tq * T + (T - p.Tq) + query];
+    gradients[i] = i % p.Tk < visible_keys(p, query) ? probabilities[i] * slope : 0;
+  }
+}
+
+// delta[row] = sum over d of grad_out[row,d] out[row,d]    delta (B, H, Tq).
+// Fixes : the sum over a row of P grad_P needs the whole row.
+// Idea  : it is the same number as grad_out . out, which are D numbers each.
+// Thread: a wave per row; its lanes own columns, as in 3.2's wave_per_row.
+// Costs : 8 D bytes per row.
+static __global__ void row_products(float* delta, ConstView grad_out, ConstView out, Problem p) {
+  const size_t lanes = static_cast<size_t>(gpu::wave_size()), waves = blockDim.x / lanes;
+  const size_t rows = p.B * p.H * p.Tq;
+  for (size_t row = blockIdx.x * waves + static_cast<size_t>(gpu::wave_id()); row < rows;
+       row += gridDim.x * waves) {
+    const size_t head = row / p.Tq, batch = head / p.H, of_batch = head % p.H;
+    const float* a = grad_out.head(batch, of_batch) + row % p.Tq * grad_out.stride_row;
+    const float* b = out.head(batch, of_batch) + row % p.Tq * out.stride_row;
+    float sum = 0;
+    for (size_t d = static_cast<size_t>(gpu::lane_id()); d < p.D; d += lanes) sum += a[d] * b[d];
+    sum = dot::wave_sum(sum);
+    if (gpu::lane_id() == 0) delta[row] = sum;
+  }
+}
+
+void launch_row_products(float* delta, const ConstView& grad_out, const ConstView& out,
+                         const Problem& p, hipStream_t stream) {
+  const size_t rows = p.heads() * p.Tq;
+  if (rows > 0)
+    LAUNCH_ON(
+        stream, row_products,
+        softmax::row_blocks(rows, vector_add::kBlock / gpu::device_wave_size(), vector_add::kBlock),
+        vector_add::kBlock, 0, delta, grad_out, out, p);
+}
+
+// Five products and two passes over Tq x Tk numbers, of which there are two; with a mask, what is
+// not finite is mended.
+void launch_composed(const View& grad_q, const View& grad_k, const View& grad_v,
+                     const ConstView& grad_out, const ConstView& out, const float* lse,
+                     const ConstView& q, const ConstView& k, const ConstView& v,
+                     const Problem& problem, float* memory, hipStream_t stream) {
+  check_backward(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, problem, memory);
+  const size_t blind = blind_queries(problem);
+  launch_fill_rows(grad_q, problem, blind, problem.D, 0, stream);
+  const Problem p = seeing(problem);
+  if (p.heads() * p.Tq == 0) {
+    launch_fill_rows(grad_k, p, p.Tk, p.D, 0, stream);
+    launch_fill_rows(grad_v, p, p.Tk, p.D, 0, stream);
+    return;
+  }
+  const ConstView seeing_q = from_row(q, blind), seeing_grad = from_row(grad_out, blind);
+  float* const delta = memory;
+  float* const probabilities = delta + problem.heads() * problem.Tq;
+  float* const gradients = probabilities + p.heads() * p.Tq * p.Tk;
+  const View of_p = matrix(probabilities, p), of_scores = matrix(gradients, p);
+  launch_probabilities(probabilities, nullptr, problem.Tq, seeing_q, k, p, stream);
+  launch_row_products(delta, grad_out, out, problem, stream);
+  multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, 1, of_p, seeing_grad, grad_v, p, stream);
+  launch_repeat_sums<true>(grad_v, probabilities, seeing_grad, 1, p, stream);
+  multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, seeing_grad, v, of_scores, p, stream);
+  LAUNCH_ON(stream, score_gradients, vector_add::grid_stride_blocks(p.heads() * p.Tq * p.Tk),
+            vector_add::kBlock, 0, gradients, probabilities, delta, problem.Tq, p);
+  const View seeing_grad_q = from_row(grad_q, blind);
+  multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, p.scale, of_scores, k, seeing_grad_q, p, stream);
+  launch_repeat_sums<false>(seeing_grad_q, gradients, k, p.scale, p, stream);
+  multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, p.scale, of_scores, seeing_q, grad_k, p, stream);
+  launch_repeat_sums<true>(grad_k, gradients, seeing_q, p.scale, p, stream);
+}
+
+}  // namespace attention_backward
