@@ -95,13 +95,13 @@ class Array {
   Guarded<float> memory_;
 };
 
-struct Layouts {
+struct Arrangement {
   Layout q, k, v, out;
 };
-inline constexpr Layouts kHeadsFirst = {};
-inline constexpr Layouts kPacked = {
+inline constexpr Arrangement kHeadsFirst = {};
+inline constexpr Arrangement kPacked = {
     {true, 3, 0, 0}, {true, 3, 1, 0}, {true, 3, 2, 0}, {true, 1, 0, 0}};
-inline constexpr Layouts kUnaligned = {
+inline constexpr Arrangement kUnaligned = {
     {true, 3, 0, 1}, {true, 2, 0, 2}, {false, 1, 0, 3}, {true, 1, 0, 1}};
 
 // Rows [first, last) of every head.

@@ -25,7 +25,7 @@ struct Result {
   bool intact = true;
 };
 
-Result run(const Launch& version, const Inputs& in, const Layouts& layouts = kHeadsFirst,
+Result run(const Launch& version, const Inputs& in, const Arrangement& layouts = kHeadsFirst,
            hipStream_t stream = nullptr, bool captured = false) {
   const Problem& p = in.p;
   Array q(p, p.Tq, layouts.q), k(p, p.Tk, layouts.k), v(p, p.Tk, layouts.v);
@@ -63,7 +63,7 @@ std::vector<Version<Launch>> versions() {
   return all;
 }
 
-void require_right(const Inputs& in, const Layouts& layouts) {
+void require_right(const Inputs& in, const Arrangement& layouts) {
   const Expected want = expect(in);
   for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);

@@ -29,6 +29,9 @@ struct Layout {
   size_t offset = 0;
 };
 
+// Keys of the smallest tile: a sum is rescaled once per tile.
+inline constexpr double kSmallestTile = 32;
+
 inline double to_double(bfloat16 value) { return static_cast<double>(gpu::to_float(value)); }
 inline double visible(const Problem& p, size_t row) {
   return p.causal ? std::min(static_cast<double>(p.Tk), static_cast<double>(row + 1) +
@@ -95,7 +98,7 @@ inline Reference attention_cpu(const Inputs& in) {
     for (size_t row = 0; row < p.Tq; ++row) {
       const double seen = visible(p, row);
       const size_t n = seen > 0 ? static_cast<size_t>(seen) : 0;
-      const double tiles = std::ceil(static_cast<double>(n) / 32);
+      const double tiles = std::ceil(static_cast<double>(n) / kSmallestTile);
       const bfloat16* q = in.q.data() + (head * p.Tq + row) * D;
       double highest = -std::numeric_limits<double>::infinity();
       for (size_t j = 0; j < n; ++j) {

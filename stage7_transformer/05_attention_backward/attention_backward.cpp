@@ -68,7 +68,7 @@ struct Arrays {
     want = attention_backward::backward_cpu(
         {of_q.data(), of_k.data(), of_v.data(), grad.data()}, p,
         kFloat ? attention::float_roundings(p) : attention::bf16_roundings(p), some_of(p.Tq),
-        some_of(p.Tk));
+        some_of(p.Tk), attention::Terms::mean_zero);
   }
 
   auto of_queries(DeviceBuffer<T>& array) {

@@ -31,7 +31,7 @@ struct Result {
 };
 
 // The gradients from the out and lse that the forward pass has made.
-Result run(const Launch& version, const Inputs& in, const Layouts& layouts = kHeadsFirst,
+Result run(const Launch& version, const Inputs& in, const Arrangement& layouts = kHeadsFirst,
            hipStream_t stream = nullptr, bool captured = false) {
   const Problem& p = in.p;
   Array q(p, p.Tq, layouts.q), k(p, p.Tk, layouts.k), v(p, p.Tk, layouts.v);
@@ -76,7 +76,7 @@ ExpectedGradients expect(const Inputs& in) {
   return want;
 }
 
-void require_right(const Inputs& in, const Layouts& layouts) {
+void require_right(const Inputs& in, const Arrangement& layouts) {
   const ExpectedGradients want = expect(in);
   for (const auto& version : testing::chosen(attention_backward::kVersions)) {
     CAPTURE(version.name);

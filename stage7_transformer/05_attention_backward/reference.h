@@ -10,6 +10,7 @@ namespace attention_backward {
 
 using attention::Problem;
 using attention::Roundings;
+using attention::Terms;
 using attention::Values;
 
 struct Head {
@@ -20,8 +21,11 @@ struct ExpectedGradients {
 };
 
 // The gradients of one head, from grad_out: rows `queries` of grad_q, rows `keys` of grad_k and
-// grad_v, row behind row; both ascending. reference.cpp derives the bounds.
+// grad_v, row behind row; both ascending. With Terms::mean_zero the signs of all inputs are random:
+// the bounds are those of independent errors, and one missing pair of a query and a key exceeds
+// them. reference.cpp derives the bounds.
 ExpectedGradients backward_cpu(const Head& head, const Problem& p, const Roundings& roundings,
-                               const std::vector<size_t>& queries, const std::vector<size_t>& keys);
+                               const std::vector<size_t>& queries, const std::vector<size_t>& keys,
+                               Terms terms = Terms::any);
 
 }  // namespace attention_backward

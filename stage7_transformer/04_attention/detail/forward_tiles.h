@@ -21,23 +21,25 @@ template <int kHead>
 struct ForwardCandidates;
 template <>
 struct ForwardCandidates<16> {
-  using List = Candidates<Tile<16, 4, 8, 4, 4>>;
+  using List = Candidates<ScoreTile<16, 4, 8, 4, 4>>;
 };
 template <>
 struct ForwardCandidates<32> {
-  using List = Candidates<Tile<32, 8, 8, 4, 2>, Tile<32, 4, 8, 4, 3>>;
+  using List = Candidates<ScoreTile<32, 8, 8, 4, 2>, ScoreTile<32, 4, 8, 4, 3>>;
 };
 template <>
 struct ForwardCandidates<64> {
-  using List = Candidates<Tile<64, 8, 8, 4, 2>, Tile<64, 4, 4, 4, 3>>;
+  using List = Candidates<ScoreTile<64, 8, 8, 4, 2>, ScoreTile<64, 4, 4, 4, 3>>;
 };
 template <>
 struct ForwardCandidates<128> {
-  using List = Candidates<Tile<128, 8, 4, 8, 1>, Tile<128, 4, 8, 8, 1>, Tile<128, 4, 2, 4, 2>>;
+  using List = Candidates<ScoreTile<128, 8, 4, 8, 1>, ScoreTile<128, 4, 8, 8, 1>,
+                          ScoreTile<128, 4, 2, 4, 2>>;
 };
 template <>
 struct ForwardCandidates<256> {
-  using List = Candidates<Tile<256, 4, 4, 8, 1>, Tile<256, 4, 4, 4, 1>, Tile<256, 4, 1, 2, 1>>;
+  using List = Candidates<ScoreTile<256, 4, 4, 8, 1>, ScoreTile<256, 4, 4, 4, 1>,
+                          ScoreTile<256, 4, 1, 2, 1>>;
 };
 
 }  // namespace attention

@@ -27,19 +27,19 @@ __device__ inline unsigned pack(float low, float high) {
 template <int kChunks>
 __device__ inline void load_rows(unsigned (&a)[4], const uint4* rows, int step) {
   const int lane = warp_lane();
-  load_matrices(a, rows + place<kChunks>(lane % 16, 2 * step + lane / 16));
+  load_matrices(a, rows + chunk_place<kChunks>(lane % 16, 2 * step + lane / 16));
 }
 // B (16, 16) is the same transposed: b[0], b[1] are its columns 0 to 7, b[2], b[3] the others.
 template <int kChunks>
 __device__ inline void load_columns(unsigned (&b)[4], const uint4* rows, int step) {
   const int lane = warp_lane();
-  load_matrices(b, rows + place<kChunks>(lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+  load_matrices(b, rows + chunk_place<kChunks>(lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
 }
 // B (16, 16): elements 16 pair, ..., 16 pair + 15 of the rows, as they are.
 template <int kChunks>
 __device__ inline void load_transposed(unsigned (&b)[4], const uint4* rows, int pair) {
   const int lane = warp_lane();
-  gemm_mixed::load_transposed(b, rows + place<kChunks>(lane % 16, 2 * pair + lane / 16));
+  gemm_mixed::load_transposed(b, rows + chunk_place<kChunks>(lane % 16, 2 * pair + lane / 16));
 }
 
 // c (16 kTiles, 8 kColumns) += a (16 kTiles, 16) · b, where b is columns 16 pair, ...

@@ -39,11 +39,11 @@ __host__ __device__ inline int visible_keys(int queries, const Sizes& shape) {
 }
 
 // One block's head and tile, and where the head's rows begin in a view.
-struct Place {
+struct HeadRows {
   size_t batch, head;
   int tile;
 
-  __device__ explicit Place(const Sizes& shape)
+  __device__ explicit HeadRows(const Sizes& shape)
       : batch(blockIdx.x / shape.tiles / static_cast<unsigned>(shape.H)),
         head(blockIdx.x / shape.tiles % static_cast<unsigned>(shape.H)),
         tile(static_cast<int>(blockIdx.x % shape.tiles)) {}

@@ -31,12 +31,12 @@ __device__ inline void take_out_special(float (&sums)[kTiles][kChunks][4], uint4
     const uint4 special = special_bits(tile[i]);
     found |= special.x | special.y | special.z | special.w;
   }
-  if (__syncthreads_or(found != 0) == 0) return;
+  if (__syncthreads_or(found != 0) == 0) return;  // all have looked at their elements of the tile
   row += warp_lane() / 4;
   for (int k = 0; k < kColumns; ++k) {
     GPU_UNROLL
     for (int j = 0; j < kChunks; ++j) {
-      const unsigned* chunk = reinterpret_cast<const unsigned*>(tile + place<kChunks>(k, j));
+      const unsigned* chunk = reinterpret_cast<const unsigned*>(tile + chunk_place<kChunks>(k, j));
       const unsigned pair = chunk[warp_lane() % 4], special = pair & special_bits(pair);
       if (special == 0) continue;
       const unsigned words[2] = {special << 16, special & 0xffff0000u};

@@ -11,7 +11,7 @@ using gemm_mixed::kLanes;
 
 // The chunk at `from`, of which `count` elements are inside the matrix.
 template <bool kAligned>
-__device__ inline uint4 load_chunk(const bfloat16* from, int count) {
+__device__ inline uint4 load_row_chunk(const bfloat16* from, int count) {
   if constexpr (kAligned)
     return *reinterpret_cast<const uint4*>(from);
   else
@@ -47,7 +47,7 @@ __device__ inline void store_chunks(bfloat16* out, size_t stride, int D, int row
       GPU_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int to_row = row + 16 * i + 8 * half + lane / 4;
-        unsigned* chunk = reinterpret_cast<unsigned*>(tile + place<kChunks>(to_row, j));
+        unsigned* chunk = reinterpret_cast<unsigned*>(tile + chunk_place<kChunks>(to_row, j));
         chunk[lane % 4] = pack(sums[i][j][2 * half] * factors[i][half],
                                sums[i][j][2 * half + 1] * factors[i][half]);
       }
@@ -61,7 +61,7 @@ __device__ inline void store_chunks(bfloat16* out, size_t stride, int D, int row
     if (from_row < rows)
       store_chunk<kAligned>(
           out + static_cast<size_t>(from_row) * stride + static_cast<size_t>(chunk * kPerChunk),
-          tile[place<kChunks>(from_row, chunk)], D - chunk * kPerChunk);
+          tile[chunk_place<kChunks>(from_row, chunk)], D - chunk * kPerChunk);
   }
 }
 

@@ -13,14 +13,14 @@ namespace attention {
 inline constexpr float kLog2e = 1.44269504f;
 
 // A block owns kOwn rows (queries, or keys) and walks along the others, kOther at a time. Its
-// threads come in groups of kLanes, each with kDown kRows of the own rows:
+// threads come in groups of kLanes, each with kDown kRows of the own rows. Lane (r, c) of a group:
 //
-//   lane   0  1  4  5  8  9 12 13     Lane (r, c) of a group owns the own rows r, r + kDown, ...
-//   and
-//          2  3  6  7 10 11 14 15     the other rows c, c + kAcross, ..: kRows x kColumns scores.
-//          Its
-//         16 17 20 21 24 25 28 29     part of the result are the same own rows and kOut columns.
-//         18 19 22 23 26 27 30 31
+// clang-format off
+//   lane   0  1  4  5  8  9 12 13     owns the own rows r, r + kDown, ...
+//          2  3  6  7 10 11 14 15     and the other rows c, c + kAcross, ...: it has the
+//         16 17 20 21 24 25 28 29     kRows x kColumns scores of these, and of the result
+//         18 19 22 23 26 27 30 31     its own rows and kOut columns
+// clang-format on
 //
 // As in step 2.3 a group is a wave on most devices, half a wave where waves have 64 lanes.
 inline constexpr int kDown = gemm::kLanesM, kAcross = gemm::kLanesN, kLanes = gemm::kLanes;
@@ -29,7 +29,7 @@ inline constexpr int kDown = gemm::kLanesM, kAcross = gemm::kLanesN, kLanes = ge
 using gemm::kPad;
 
 template <int head, int rows, int columns, int groups, int resident_blocks>
-struct Tile {
+struct ScoreTile {
   static constexpr int kHead = head;                      // D or more
   static constexpr int kRows = rows, kColumns = columns;  // scores of a thread
   static constexpr int kOut = head / kAcross;             // columns of a thread's results

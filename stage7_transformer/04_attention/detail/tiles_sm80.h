@@ -24,7 +24,7 @@ inline constexpr int kPerChunk = gemm_mixed::kPerChunk<bfloat16>;
 // and more are as 2.4's mma_sync has them; of shorter ones, several share 128 bytes, and swap
 // together.
 template <int kChunks>
-__host__ __device__ constexpr int place(int row, int chunk) {
+__host__ __device__ constexpr int chunk_place(int row, int chunk) {
   if constexpr (kChunks >= 8)
     return row * kChunks + (chunk ^ row % 8);
   else
@@ -58,7 +58,7 @@ class ChunkLoader {
       // Rows swap their chunks as those eight rows further do.
       constexpr int kPeriod = 8;
       uint4* to = tile + i * kAtOnce / kPeriod * kPeriod * kChunks +
-                  place<kChunks>(row_ + i * kAtOnce % kPeriod, chunk_);
+                  chunk_place<kChunks>(row_ + i * kAtOnce % kPeriod, chunk_);
       const int count = first + i * kAtOnce < rows_ ? inside_ : 0;
       if constexpr (kAligned)
         copies.begin(to, from, count > 0);  // all of it, or nothing

@@ -17,7 +17,7 @@ namespace attention {
 //         where a tile of keys brings a larger maximum they are rescaled (step 3.2's online). The
 //         two products are step 2.3's: kRows x kColumns scores, kRows x kOut results a thread.
 //         Values travel while scores are computed, the next keys while values are multiplied.
-// Thread: see Tile; each of the kAcross lanes of a row has its own part of the row's sum.
+// Thread: see ScoreTile; each of the kAcross lanes of a row has its own part of the row's sum.
 // Costs : 2 barriers per tile; K and V once per kOwn queries; no memory for scores. Tiles of keys
 //         that no query of the block sees are left out.
 template <class Tile, bool kAligned>

@@ -13,16 +13,14 @@ namespace attention {
 
 #if !defined(GPU_BACKEND_HIP)
 
-// out = softmax(scale Q K^T) V, lse = log sum of  exp(scale Q K^T)    Q, out (B,H,Tq,D)  K, V
-// (B,H,Tk,D)
-//                                                            lse (B,H,Tq), may be null
+// out = softmax(scale Q K^T) V      Q, out (B,H,Tq,D)  K, V (B,H,Tk,D)
+// lse = log sum of exp(scale Q K^T)       lse (B,H,Tq), may be null
 // Fixes : the fp32 kernels leave the matrix units idle.
 // Idea  : scores leave a multiplication in the very registers from which the next one takes its
 //         weights; K and V come through a ring of tiles, and one is under way while one is used.
 // Thread: warp w owns kWarpQueries of the block's kQueries queries, its lanes as mma.sync says.
 // Costs : 2 barriers per tile of keys, 1 more on the diagonal; one tile of Q and kStages of K or V
-// in
-//         shared memory; out and a tile's scores in registers.
+//         in shared memory; out and a tile's scores in registers.
 template <class Tile, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     flash_bf16_forward(Bf16View out, float* lse, ConstBf16View q, ConstBf16View k, ConstBf16View v,
@@ -35,7 +33,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     DYNAMIC_SHARED(uint4, queries);
     uint4* ring = queries + Tile::kQueries * kChunks;
 
-    const Place block(shape);
+    const HeadRows block(shape);
     // The last queries see the most keys: their blocks come first.
     const int first = (static_cast<int>(shape.tiles) - 1 - block.tile) * Tile::kQueries;
     const int rows = min(shape.Tq - first, Tile::kQueries);

@@ -26,17 +26,14 @@ static size_t fused_bytes(size_t rows, const Problem& p) {
 }
 
 // out = softmax(scale Q K^T + mask) V    kRows queries of one head per block.
-// Fixes : composed stores Tq x Tk scores, and each goes through memory six times. For one query
-// with
-//         a cache of keys its launches take longer than the work.
+// Fixes : composed stores Tq x Tk scores, and each goes through memory six times.
 // Idea  : a row of scores needs no other row: a block keeps kRows of them in shared memory from the
 //         first product to the second.
 // Thread: scores: kLanesPerKey neighbours share a key; softmax: a wave has rows; out: thread t owns
 //         column t % D of the keys t / D, t / D + kBlock / D, ...
-// Costs : K and V once per kRows queries, where a product of step 2.3 reads them once per 64 or
-// 128:
-//         with many queries it is slower than composed. kRows (Tk + D + kBlock) floats of shared
-//         memory.
+// Costs : K and V once per kRows queries; kRows (Tk + D + kBlock) floats of shared memory. A
+//         product of step 2.3 reads K and V once per 64 or 128 queries: where there are many, this
+//         version is slower than composed. Where there is one, no product can do better.
 template <int kRows>
 static __global__ void __launch_bounds__(kBlock)
     fused_forward(View out, float* lse, ConstView q, ConstView k, ConstView v, Problem p) {

@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/detail/forward_tiles_sm80.h"
+#include "stage7_transformer/04_attention/detail/sizes_sm80.h"
 #include "stage7_transformer/05_attention_backward/attention_backward.h"
 #include "stage7_transformer/05_attention_backward/query_data.h"
 

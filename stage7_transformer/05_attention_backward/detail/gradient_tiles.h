@@ -33,23 +33,23 @@ template <int kHead>
 struct GradientCandidates;
 template <>
 struct GradientCandidates<16> {
-  using List = Candidates<Tile<16, 4, 8, 4, 3>>;
+  using List = Candidates<ScoreTile<16, 4, 8, 4, 3>>;
 };
 template <>
 struct GradientCandidates<32> {
-  using List = Candidates<Tile<32, 4, 8, 4, 3>>;
+  using List = Candidates<ScoreTile<32, 4, 8, 4, 3>>;
 };
 template <>
 struct GradientCandidates<64> {
-  using List = Candidates<Tile<64, 4, 8, 4, 2>, Tile<64, 4, 2, 4, 2>>;
+  using List = Candidates<ScoreTile<64, 4, 8, 4, 2>, ScoreTile<64, 4, 2, 4, 2>>;
 };
 template <>
 struct GradientCandidates<128> {
-  using List = Candidates<Tile<128, 4, 4, 4, 2>, Tile<128, 4, 2, 2, 2>>;
+  using List = Candidates<ScoreTile<128, 4, 4, 4, 2>, ScoreTile<128, 4, 2, 2, 2>>;
 };
 template <>
 struct GradientCandidates<256> {
-  using List = Candidates<Tile<256, 4, 2, 4, 1>, Tile<256, 4, 1, 1, 1>>;
+  using List = Candidates<ScoreTile<256, 4, 2, 4, 1>, ScoreTile<256, 4, 1, 1, 1>>;
 };
 
 // Which gradients a block computes for its own rows.

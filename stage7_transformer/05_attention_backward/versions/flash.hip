@@ -8,6 +8,43 @@
 
 namespace attention_backward {
 
+template <class Tile, bool kAligned, Owns kOwns>
+__device__ void gradient_pass(GradientTiles<Tile>&, const Arrays&, unsigned head, size_t own0);
+
+// Heads up to this keep both sums of a thread in registers; keys of larger ones take two blocks.
+constexpr int kBothUpTo = 128;
+
+// grad_q, grad_k, grad_v    kOwn keys or kOwn queries of one head per block.
+// Fixes : composed stores Tq x Tk probabilities and as many gradients.
+// Idea  : lse and delta of a row are enough to compute its probabilities and their gradients again
+//         (Dao: FlashAttention-2, arXiv:2307.08691). Each sum has one owner, so none is atomic.
+// Thread: see ScoreTile; blocks of keys come first, then those of queries.
+// Costs : 7 products, where 5 would do if blocks added to each other's sums; 3 barriers per tile.
+template <class Tile, bool kAligned>
+static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
+    flash_backward(Arrays b) {
+  DYNAMIC_SHARED(GradientTiles<Tile>, tiles);
+  const unsigned heads = static_cast<unsigned>(b.p.B * b.p.H);
+  const unsigned of_keys = static_cast<unsigned>(gpu::ceil_div(b.p.Tk, Tile::kOwn));
+  unsigned head = blockIdx.x % heads, block = blockIdx.x / heads;
+  // Early keys are seen by most queries, and late queries see most keys: they begin first.
+  const auto first = [](unsigned number) { return size_t{number} * Tile::kOwn; };
+  if constexpr (Tile::kHead <= kBothUpTo) {
+    if (block < of_keys)
+      return gradient_pass<Tile, kAligned, Owns::keys>(*tiles, b, head, first(block));
+    block -= of_keys;
+  } else {
+    if (block < of_keys)
+      return gradient_pass<Tile, kAligned, Owns::only_k>(*tiles, b, head, first(block));
+    block -= of_keys;
+    if (block < of_keys)
+      return gradient_pass<Tile, kAligned, Owns::only_v>(*tiles, b, head, first(block));
+    block -= of_keys;
+  }
+  const unsigned of_queries = static_cast<unsigned>(gpu::ceil_div(b.p.Tq, Tile::kOwn));
+  gradient_pass<Tile, kAligned, Owns::queries>(*tiles, b, head, first(of_queries - 1 - block));
+}
+
 // The gradients of the rows own0, ... of a head. Scores are made of x, their gradients of y:
 //
 //                 own x   own y      other x   other y     P (own, other) = exp(own x . other x)
@@ -126,42 +163,6 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   if constexpr (kY)
     store_rows<Tile, kAligned>(b.grad_v.head(batch, of_batch), b.grad_v.stride_row, own_T, p.D,
                                own0, lane, grad_y, [](int) { return 1.0f; });
-}
-
-// Heads up to this keep both sums of a thread in registers; keys of larger ones take two blocks.
-constexpr int kBothUpTo = 128;
-
-// grad_q, grad_k, grad_v    kOwn keys or kOwn queries of one head per block.
-// Fixes : composed stores Tq x Tk probabilities and as many gradients.
-// Idea  : lse and delta of a row are enough to compute any of its probabilities and their gradients
-//         again (Dao: FlashAttention-2, arXiv:2307.08691). Each block owns what it writes and walks
-//         along all that contributes, so that no sum needs an atomic.
-// Thread: see Tile; blocks of keys come first, then those of queries.
-// Costs : 7 products, where 5 would do if blocks added to each other's sums; 3 barriers per tile.
-template <class Tile, bool kAligned>
-static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
-    flash_backward(Arrays b) {
-  DYNAMIC_SHARED(GradientTiles<Tile>, tiles);
-  const unsigned heads = static_cast<unsigned>(b.p.B * b.p.H);
-  const unsigned of_keys = static_cast<unsigned>(gpu::ceil_div(b.p.Tk, Tile::kOwn));
-  const unsigned head = blockIdx.x % heads;
-  unsigned block = blockIdx.x / heads;
-  // Early keys are seen by most queries, and late queries see most keys: they begin first.
-  const auto first = [](unsigned number) { return size_t{number} * Tile::kOwn; };
-  if constexpr (Tile::kHead <= kBothUpTo) {
-    if (block < of_keys)
-      return gradient_pass<Tile, kAligned, Owns::keys>(*tiles, b, head, first(block));
-    block -= of_keys;
-  } else {
-    if (block < of_keys)
-      return gradient_pass<Tile, kAligned, Owns::only_k>(*tiles, b, head, first(block));
-    block -= of_keys;
-    if (block < of_keys)
-      return gradient_pass<Tile, kAligned, Owns::only_v>(*tiles, b, head, first(block));
-    block -= of_keys;
-  }
-  const unsigned of_queries = static_cast<unsigned>(gpu::ceil_div(b.p.Tq, Tile::kOwn));
-  gradient_pass<Tile, kAligned, Owns::queries>(*tiles, b, head, first(of_queries - 1 - block));
 }
 
 // Heads of up to kHead numbers.

@@ -37,7 +37,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     uint4* ring = tile_pair_a + kRows * kChunks;
 
     // The first keys are seen by most queries, and the last queries see most keys.
-    const Place block(shape);
+    const HeadRows block(shape);
     const int tile = kOfKeys ? block.tile : static_cast<int>(shape.tiles) - 1 - block.tile;
     const int first = tile * kRows;
     const int rows = min((kOfKeys ? shape.Tk : shape.Tq) - first, kRows);

@@ -34,8 +34,8 @@ static __global__ void flash_bf16_prepare(QueryData* data, const float* lse, Con
     const int step = kLanesPerQuery * kPerChunk;
     for (int d = static_cast<int>(thread % kLanesPerQuery) * kPerChunk; d < shape.D; d += step) {
       bfloat16 a[kPerChunk], b[kPerChunk];
-      const uint4 chunk_a = load_chunk<kAligned>(row(grad_out) + d, shape.D - d);
-      const uint4 chunk_b = load_chunk<kAligned>(row(out) + d, shape.D - d);
+      const uint4 chunk_a = load_row_chunk<kAligned>(row(grad_out) + d, shape.D - d);
+      const uint4 chunk_b = load_row_chunk<kAligned>(row(out) + d, shape.D - d);
       memcpy(static_cast<void*>(a), &chunk_a, sizeof chunk_a);
       memcpy(static_cast<void*>(b), &chunk_b, sizeof chunk_b);
       GPU_UNROLL
