@@ -10,9 +10,9 @@ namespace attention_backward {
 namespace {
 
 // Sums of n products each, of a first factor that is off and an exact second one.
-class Gradient {
+class GradientSums {
  public:
-  Gradient(size_t n, bool independent)
+  GradientSums(size_t n, bool independent)
       : independent_(independent), sums_(n), inherited_(n), shared_(n) {}
 
   // Adds value * x, where value is off by error.
@@ -68,7 +68,7 @@ ExpectedGradients backward_cpu(const Head& head, const Problem& p, const Roundin
   const auto off = [&](const rounding::Sum& sum, double deep) {
     return independent ? sum.mean_zero_bound(deep) : sum.worst_case(deep, deep);
   };
-  Gradient grad_q(queries.size() * D, independent), grad_k(keys.size() * D, independent),
+  GradientSums grad_q(queries.size() * D, independent), grad_k(keys.size() * D, independent),
       grad_v(keys.size() * D, independent);
   std::vector<double> weighted_keys(D);
   size_t next_query = 0;

@@ -9,8 +9,6 @@
 
 namespace attention {
 
-using gemm_mixed::kLanes;
-
 // What a block does: kQueries queries of one head against tiles of kKeys keys; each warp
 // kWarpQueries of them. In shared memory there is room for all its queries and for kStages tiles of
 // K or V. kHoldQueries: the fragments of Q stay in registers. kBlocks shall fit a multiprocessor.

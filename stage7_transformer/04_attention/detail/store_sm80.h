@@ -7,8 +7,6 @@
 
 namespace attention {
 
-using gemm_mixed::kLanes;
-
 // The chunk at `from`, of which `count` elements are inside the matrix.
 template <bool kAligned>
 __device__ inline uint4 load_row_chunk(const bfloat16* from, int count) {

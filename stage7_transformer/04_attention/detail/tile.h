@@ -13,7 +13,7 @@ namespace attention {
 inline constexpr float kLog2e = 1.44269504f;
 
 // A block owns kOwn rows (queries, or keys) and walks along the others, kOther at a time. Its
-// threads come in groups of kLanes, each with kDown kRows of the own rows. Lane (r, c) of a group:
+// threads come in groups of kGroup, each with kDown kRows of the own rows. Lane (r, c) of a group:
 //
 // clang-format off
 //   lane   0  1  4  5  8  9 12 13     owns the own rows r, r + kDown, ...
@@ -23,7 +23,7 @@ inline constexpr float kLog2e = 1.44269504f;
 // clang-format on
 //
 // As in step 2.3 a group is a wave on most devices, half a wave where waves have 64 lanes.
-inline constexpr int kDown = gemm::kLanesM, kAcross = gemm::kLanesN, kLanes = gemm::kLanes;
+inline constexpr int kDown = gemm::kLanesM, kAcross = gemm::kLanesN, kGroup = gemm::kLanes;
 
 // Rows in shared memory are kPad floats longer than needed: neighbours begin in different banks.
 using gemm::kPad;
@@ -33,7 +33,7 @@ struct ScoreTile {
   static constexpr int kHead = head;                      // D or more
   static constexpr int kRows = rows, kColumns = columns;  // scores of a thread
   static constexpr int kOut = head / kAcross;             // columns of a thread's results
-  static constexpr int kThreads = groups * kLanes;
+  static constexpr int kThreads = groups * kGroup;
   static constexpr int kOwn = groups * kDown * rows, kOther = kAcross * columns;
   static constexpr int kResidentBlocks = resident_blocks;  // so many shall fit a multiprocessor
   static constexpr int kStride = head + kPad;              // between rows in shared memory
@@ -45,9 +45,9 @@ struct Lane {
   int group;
 };
 __device__ inline Lane lane_of(int thread) {
-  const int lane = thread % kLanes;
+  const int lane = thread % kGroup;
   return {lane / 2 % 2 + lane / (2 * kAcross) * 2, lane % 2 + lane / 4 % (kAcross / 2) * 2,
-          thread / kLanes};
+          thread / kGroup};
 }
 
 // The largest value, and the sum, of the kAcross lanes that share own rows, in all of them.
@@ -66,11 +66,11 @@ __device__ inline float sum_across(float value) {
 // in the shuffles or leave them out together.
 template <class Tile>
 __device__ inline size_t first_row_of_wave() {
-  return static_cast<size_t>(gpu::wave_id() * (gpu::wave_size() / kLanes) * kDown * Tile::kRows);
+  return static_cast<size_t>(gpu::wave_id() * (gpu::wave_size() / kGroup) * kDown * Tile::kRows);
 }
 template <class Tile>
 __device__ inline size_t rows_of_wave() {
-  return static_cast<size_t>(gpu::wave_size() / kLanes * kDown * Tile::kRows);
+  return static_cast<size_t>(gpu::wave_size() / kGroup * kDown * Tile::kRows);
 }
 
 // How many of the `count` rows from row `first` on there are, of n.

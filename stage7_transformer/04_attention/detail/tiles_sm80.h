@@ -13,6 +13,7 @@
 namespace attention {
 
 using gemm_mixed::AsyncCopies;
+using gemm_mixed::kLanes;
 using gemm_mixed::warp_lane;
 using gpu::bfloat16;
 

@@ -34,19 +34,19 @@ struct BackwardTile {
 };
 
 template <int kDepth>
-struct GradientTiles {
+struct Bf16GradientTiles {
   using Small = BackwardTile<kDepth, 64, 64, 16, 2, 2>;
   using LargeOfKeys = Small;
   using LargeOfQueries = Small;
 };
 template <>
-struct GradientTiles<64> {
+struct Bf16GradientTiles<64> {
   using Small = BackwardTile<64, 64, 64, 16, 2, 2>;
   using LargeOfKeys = BackwardTile<64, 128, 32, 32, 3, 2>;
   using LargeOfQueries = BackwardTile<64, 128, 32, 32, 2, 2>;
 };
 template <>
-struct GradientTiles<128> {
+struct Bf16GradientTiles<128> {
   using Small = BackwardTile<128, 64, 16, 16, 2, 2>;
   using LargeOfKeys = BackwardTile<128, 64, 64, 16, 2, 2>;
   using LargeOfQueries = LargeOfKeys;

@@ -166,9 +166,9 @@ static void launch_depth(const Bf16View& grad_q, const Bf16View& grad_k, const B
     launch_pass<decltype(of_queries), false, is_aligned()>(grad_q, grad_q, data, q, grad_out, k, v,
                                                            problem, stream);
   };
-  using OfKeys = typename GradientTiles<kDepth>::LargeOfKeys;
-  using OfQueries = typename GradientTiles<kDepth>::LargeOfQueries;
-  using Small = typename GradientTiles<kDepth>::Small;
+  using OfKeys = typename Bf16GradientTiles<kDepth>::LargeOfKeys;
+  using OfQueries = typename Bf16GradientTiles<kDepth>::LargeOfQueries;
+  using Small = typename Bf16GradientTiles<kDepth>::Small;
   if (have_aligned_rows({grad_q, grad_k, grad_v, grad_out, out, q, k, v}, problem.D) &&
       std::max(OfKeys::kSharedBytes, OfQueries::kSharedBytes) <= gpu::max_shared_bytes())
     launch(OfKeys{}, OfQueries{}, std::true_type{});
