@@ -80,11 +80,20 @@ void launch_flash_bf16(const Bf16View& out, float* lse, const ConstBf16View& q,
                        const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
                        float* memory = nullptr, hipStream_t stream = nullptr);
 
+// The same on sm_90.
+void launch_flash_wgmma(const Bf16View& out, float* lse, const ConstBf16View& q,
+                        const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
+                        float* memory = nullptr, hipStream_t stream = nullptr);
+
 inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
     {"flash_bf16",
      {launch_flash_bf16},
      "the products of a tile on matrix units, in bf16",
      gemm_mixed::kNeedsOfMmaSync},
+    {"flash_wgmma",
+     {launch_flash_wgmma},
+     "a warp group copies, two multiply; softmax beside the products",
+     gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
 };
 
 }  // namespace attention

@@ -1,8 +1,11 @@
-// flash_bf16 at awkward shapes, layouts and values, within its bound; and causality bit by bit.
+// The versions for bf16 at awkward shapes, layouts and values, within their bound; and causality
+// bit by bit.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "stage7_transformer/04_attention/arrays_for_tests.h"
@@ -13,10 +16,21 @@ namespace {
 using namespace attention_bf16;
 using attention::Of;
 
+// The versions that this device has.
+std::vector<std::string> versions() {
+  std::vector<std::string> names;
+  for (const auto& version : attention::kBf16Versions)
+    if (missing(version.needs).empty()) names.push_back(version.name);
+  return names;
+}
+
 // The device memory of one attention.
 struct Device {
-  Device(const Inputs& in, Layout layout)
-      : problem(in.problem),
+  Device(const Inputs& in, Layout layout, const std::string& name)
+      : version(*std::find_if(std::begin(attention::kBf16Versions),
+                              std::end(attention::kBf16Versions),
+                              [&](const auto& any) { return any.name == name; })),
+        problem(in.problem),
         q(problem, problem.Tq, layout, in.q),
         k(problem, problem.Tk, layout, in.k),
         v(problem, problem.Tk, layout, in.v),
@@ -25,8 +39,8 @@ struct Device {
 
   // out (B, H, Tq, D).
   std::vector<bfloat16> run(bool with_lse = true) {
-    attention::launch_flash_bf16(out.view(), with_lse ? lse.data() : nullptr, q.view(), k.view(),
-                                 v.view(), problem);
+    version.launch.run(out.view(), with_lse ? lse.data() : nullptr, q.view(), k.view(), v.view(),
+                       problem, nullptr, nullptr);
     return out.to_host();
   }
   bool intact() const {
@@ -35,14 +49,15 @@ struct Device {
     return all;
   }
 
+  Version<attention::LaunchOf<bfloat16>> version;
   Problem problem;
   Rows q, k, v, out;
   Guarded<float> lse;
 };
 
-Comparison check(const Inputs& in, Layout layout) {
+Comparison check(const Inputs& in, Layout layout, const std::string& version) {
   const Reference want = attention_cpu(in);
-  Device device(in, layout);
+  Device device(in, layout, version);
   const Comparison out = want.out.compare(doubles(device.run()));
   Comparison all = together({out, want.lse.compare(doubles(device.lse.to_host()))});
   all.ok = all.ok && device.intact();
@@ -75,8 +90,10 @@ Inputs search_inputs(const Problem& problem, std::vector<size_t>& target) {
 
 }  // namespace
 
-TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads", "[long]") {
-  if (!available()) return;
+TEST_CASE("bf16: stays within its bound, at any length and number of heads", "[long]") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 500};
   constexpr size_t kHeads[] = {1, 3, 4};
   constexpr size_t kDepths[] = {64, 16, 128, 32, 24};
@@ -88,24 +105,28 @@ TEST_CASE("flash_bf16 stays within its bound, at any length and number of heads"
       ++i;
       CAPTURE(B, H, T, D, causal, layout.packed, layout.offset);
       const auto inputs = random_inputs(problem_of(B, H, T, T, D, causal));
-      REQUIRE_OK(check(inputs, layout));
+      REQUIRE_OK(check(inputs, layout, version));
     }
   }
 }
 
-TEST_CASE("flash_bf16 pads heads of any size up to 256", "[long]") {
-  if (!available()) return;
+TEST_CASE("bf16: pads heads of any size up to 256", "[long]") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   for (const size_t D : {1, 3, 8, 16, 17, 32, 40, 63, 64, 72, 80, 100, 128, 136, 200, 255, 256}) {
     for (const bool packed : {false, true}) {
       CAPTURE(D, packed);
       REQUIRE_OK(check(random_inputs(problem_of(1, 2, 33, 70, D, packed)),
-                       {packed, packed ? size_t{8} : 0}));
+                       {packed, packed ? size_t{8} : 0}, version));
     }
   }
 }
 
-TEST_CASE("flash_bf16 takes fewer queries than keys, more, and rows that see no key") {
-  if (!available()) return;
+TEST_CASE("bf16: takes fewer queries than keys, more, and rows that see no key") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   struct Lengths {
     size_t Tq, Tk;
   };
@@ -115,29 +136,35 @@ TEST_CASE("flash_bf16 takes fewer queries than keys, more, and rows that see no 
     for (const bool causal : {false, true}) {
       const size_t D = kDepths[i++ % 5];
       CAPTURE(t.Tq, t.Tk, causal, D);
-      REQUIRE_OK(check(random_inputs(problem_of(1, 2, t.Tq, t.Tk, D, causal)), {true, 0}));
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, t.Tq, t.Tk, D, causal)), {true, 0}, version));
     }
   }
 }
 
-TEST_CASE("flash_bf16 has enough blocks to take its large tiles") {
-  if (!available()) return;
+TEST_CASE("bf16: has enough blocks to take its large tiles") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   const size_t heads = gpu::multiprocessors();  // a block for each
   for (const size_t D : {16, 32, 64, 128, 256}) {
     CAPTURE(D);
-    REQUIRE_OK(check(random_inputs(problem_of(1, heads, 133, 133, D, true)), {false, 0}));
+    REQUIRE_OK(check(random_inputs(problem_of(1, heads, 133, 133, D, true)), {false, 0}, version));
   }
 }
 
-TEST_CASE("flash_bf16 survives large scores") {
-  if (!available()) return;
+TEST_CASE("bf16: survives large scores") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   // Scores of up to 1e4: sqrt(64) * largest^2 / 3 and more.
   const auto inputs = random_inputs(problem_of(1, 2, 100, 150, 64, true), 60);
-  REQUIRE_OK(check(inputs, {}));
+  REQUIRE_OK(check(inputs, {}, version));
 }
 
-TEST_CASE("flash_bf16 finds the one key that a query looks for") {
-  if (!available()) return;
+TEST_CASE("bf16: finds the one key that a query looks for") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   for (const size_t D : {64, 256}) {
     for (const bool causal : {false, true}) {
       CAPTURE(D, causal);
@@ -145,7 +172,7 @@ TEST_CASE("flash_bf16 finds the one key that a query looks for") {
       problem.scale = 100;
       std::vector<size_t> target;
       const Inputs in = search_inputs(problem, target);
-      const auto got = Device(in, {true, 0}).run();
+      const auto got = Device(in, {true, 0}, version).run();
       size_t wrong = 0;
       for (size_t i = 0; i < got.size(); ++i)
         wrong += to_double(got[i]) != to_double(in.v[target[i / D] * D + i % D]);
@@ -154,19 +181,21 @@ TEST_CASE("flash_bf16 finds the one key that a query looks for") {
   }
 }
 
-TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives the same bits") {
-  if (!available()) return;
+TEST_CASE("bf16: a later token changes no earlier output, and twice gives the same bits") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   for (const size_t D : {64, 128}) {
     CAPTURE(D);
     const size_t T = 200, changed = 77;
     Inputs in = random_inputs(problem_of(1, 2, T, T, D, true));
-    const auto before = Device(in, {}).run();
-    const auto again = Device(in, {}).run(false);
+    const auto before = Device(in, {}, version).run();
+    const auto again = Device(in, {}, version).run(false);
     REQUIRE(std::memcmp(before.data(), again.data(), before.size() * sizeof before[0]) == 0);
     for (size_t head = 0; head < 2; ++head)
       for (size_t i = (head * T + changed) * D; i < (head + 1) * T * D; ++i)
         in.q[i] = in.k[i] = in.v[i] = gpu::from_float<gpu::bfloat16>(3);
-    const auto after = Device(in, {}).run();
+    const auto after = Device(in, {}, version).run();
     size_t earlier = 0, later = 0;
     for (size_t i = 0; i < before.size(); ++i) {
       const bool differs = std::memcmp(&before[i], &after[i], sizeof before[i]) != 0;
@@ -177,15 +206,17 @@ TEST_CASE("flash_bf16: a later token changes no earlier output, and twice gives 
   }
 }
 
-TEST_CASE("flash_bf16: what a query does not see adds nothing to it", "[harness]") {
-  if (!available()) return;
+TEST_CASE("bf16: what a query does not see adds nothing to it", "[harness]") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   const size_t many = gpu::multiprocessors();  // heads: a block for each
   for (const auto& [Tq, Tk, D] : kUnseen)
     for (const bool large : {false, true}) {
       if (large && Tq != 133 && Tq != 150) continue;
       const Problem p = problem_of(1, large ? many : 2, Tq, Tk, D, true);
       const Inputs plain = random_inputs(p, 2);
-      const auto out = Device(plain, {}).run();
+      const auto out = Device(plain, {}, version).run();
       size_t turn = 0;
       for (const Of array : {Of::q, Of::k, Of::v})
         for (const float special :
@@ -196,18 +227,20 @@ TEST_CASE("flash_bf16: what a query does not see adds nothing to it", "[harness]
           attention::plant(values, T, D, token, turn % D, gpu::from_float<bfloat16>(special));
           const attention::Reach queries = attention::reach_of_queries(p, array, token);
           CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
-          const auto after = Device(in, {}).run();
+          const auto after = Device(in, {}, version).run();
           REQUIRE(attention::same_outside(out, after, nullptr, Tq, D, queries));
           if (array == Of::v) REQUIRE(attention::reaches(after, Tq, D, queries));
         }
     }
 }
 
-TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
-  if (!available()) return;
+TEST_CASE("bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   Inputs in = random_inputs(problem_of(1, 1, 70, 70, 64, true));
   const Reference want = attention_cpu(in);
-  const auto ok = [&] { return want.out.compare(doubles(Device(in, {}).run())).ok; };
+  const auto ok = [&] { return want.out.compare(doubles(Device(in, {}, version).run())).ok; };
   REQUIRE(ok());
   in.problem.causal = false;
   REQUIRE(!ok());
@@ -220,15 +253,19 @@ TEST_CASE("flash_bf16: NaN is not hidden, and what is wrong is caught", "[harnes
   std::swap(in.v[64], in.v[65]);
   REQUIRE(ok());
   in.k[69 * 64] = gpu::from_float<gpu::bfloat16>(std::numeric_limits<float>::quiet_NaN());
-  const auto got = Device(in, {}).run();
+  const auto got = Device(in, {}, version).run();
   REQUIRE(std::isnan(to_double(got.back())));
 }
 
-TEST_CASE("flash_bf16 refuses what it can't do, and does nothing for nothing") {
-  if (!available()) return;
+TEST_CASE("bf16: refuses what it can't do, and does nothing for nothing") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   const attention::Bf16View none{nullptr, 0, 0, 0};
   const auto run = [&](const Problem& problem) {
-    attention::launch_flash_bf16(none, nullptr, none, none, none, problem);
+    for (const auto& any : attention::kBf16Versions)
+      if (any.name == version)
+        any.launch.run(none, nullptr, none, none, none, problem, nullptr, nullptr);
   };
   REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 257, false)), std::invalid_argument);
   Problem problem = problem_of(1, 1, 1, 1, 64, false);
@@ -240,12 +277,14 @@ TEST_CASE("flash_bf16 refuses what it can't do, and does nothing for nothing") {
   REQUIRE_NOTHROW(run(problem_of(1, 1, 1, 1, 0, false)));
 }
 
-TEST_CASE("flash_bf16 on the numbers that NumPy's references are made of", "[numpy]") {
-  if (!available()) return;
+TEST_CASE("bf16: on the numbers that NumPy's references are made of", "[numpy]") {
+  if (versions().empty()) return;
+  const std::string version = GENERATE(from_range(versions()));
+  CAPTURE(version);
   for (const bool causal : {true, false}) {
     const Inputs in{problem_of(2, 2, 21, 26, 12, causal), numpy_rounded("q"), numpy_rounded("k"),
                     numpy_rounded("v"), numpy_rounded("grad_out")};
     CAPTURE(causal);
-    REQUIRE_OK(check(in, {true, 0}));
+    REQUIRE_OK(check(in, {true, 0}, version));
   }
 }

@@ -97,6 +97,20 @@ __device__ inline void load_box(void* to, const CUtensorMap& map, int row, int c
       : "memory");
 }
 
+// The same of a map with four dimensions: rows and columns of a matrix, which are many matrices.
+struct BoxPlace {
+  int row, column, matrix, group;  // matrix `matrix` of group `group`
+};
+__device__ inline void load_box(void* to, const CUtensorMap& map, const BoxPlace& at,
+                                PhaseBarrier& full) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&full.state)), "r"(at.column), "r"(at.row), "r"(at.matrix),
+      "r"(at.group)
+      : "memory");
+}
+
 // Copies a box from shared memory to the map's matrix; what lies beyond the edges is not written.
 // The thread that calls it then calls end_stores(): what it began since the last one is a group.
 __device__ inline void store_box(const CUtensorMap& map, int row, int column, const void* from) {
@@ -139,6 +153,28 @@ __device__ inline void take_registers() {
 // A barrier for one warp group. `number`: 1 to 15, one for each group; 0 is __syncthreads().
 __device__ inline void sync_warp_group(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kWarpGroup) : "memory");
+}
+// A barrier of two warp groups: one waits for the other, which gives it the turn and goes on.
+__device__ inline void wait_for_turn(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(2 * kWarpGroup) : "memory");
+}
+__device__ inline void give_turn(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(2 * kWarpGroup) : "memory");
+}
+// A barrier of `threads` threads of the block: is `value` true for any of them?
+__device__ inline bool any_of_threads(int number, int threads, bool value) {
+  unsigned any;
+  asm volatile(
+      "{\n"
+      ".reg .pred own, all;\n"
+      "setp.ne.u32 own, %3, 0;\n"
+      "bar.red.or.pred all, %1, %2, own;\n"
+      "selp.u32 %0, 1, 0, all;\n"
+      "}"
+      : "=r"(any)
+      : "r"(number), "r"(threads), "r"(unsigned{value})
+      : "memory");
+  return any != 0;
 }
 
 // ---- Shared memory ----------------------------------------------------------------------------

@@ -67,6 +67,7 @@ __device__ inline void wait_for_wgmma() {
 #define WGMMA_TEN(t)                                                                               \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
   "9, "
+#define WGMMA_32 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) "%30, %31"
 #define WGMMA_60 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) WGMMA_TEN(3) WGMMA_TEN(4) WGMMA_TEN(5)
 #define WGMMA_64 WGMMA_60 "%60, %61, %62, %63"
 #define WGMMA_128                                                            \
@@ -74,18 +75,22 @@ __device__ inline void wait_for_wgmma() {
       WGMMA_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127"
 #define WGMMA_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define WGMMA_16(i) WGMMA_4(i), WGMMA_4(i + 4), WGMMA_4(i + 8), WGMMA_4(i + 12)
+#define WGMMA_SUMS_32(i) WGMMA_16(i), WGMMA_16(i + 16)
 #define WGMMA_SUMS_64(i) WGMMA_16(i), WGMMA_16(i + 16), WGMMA_16(i + 32), WGMMA_16(i + 48)
 #define WGMMA_SUMS_128(i) WGMMA_SUMS_64(i), WGMMA_SUMS_64(i + 64)
 
-// Behind the sums: the descriptors of A and B; a predicate, whether to add to the sums; factors of
-// 1 of A and B; 0: A has K along its rows; 1: B has the columns of C along its rows.
-#define WGMMA(shape, type, registers, sums_of, a_operand, b_operand, add_operand)         \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_operand                            \
-               ", 0;\n"                                                                   \
-               "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers \
-               "}, " a_operand ", " b_operand ", p, 1, 1, 0, 1;\n}"                       \
-               : sums_of(0)                                                               \
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+// Behind the sums: A, a descriptor or registers; the descriptor of B; a predicate, whether to add
+// to the sums; factors of 1 of A and B; then, 1 for a matrix whose rows do not lie along K: A, if
+// it is a descriptor, and B.
+#define WGMMA(shape, type, registers, sums_of, a_operand, a_values, b_operand, add_operand, lies) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_operand                                    \
+               ", 0;\n"                                                                           \
+               "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers         \
+               "}, " a_operand ", " b_operand ", p, 1, 1, " lies ";\n}"                           \
+               : sums_of(0)                                                                       \
+               : a_values, "l"(b), "r"(static_cast<int>(add)))
+#define WGMMA_DESCRIPTOR "l"(a)
+#define WGMMA_FRAGMENT "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
 // sums = a b, or sums += a b where `add`. All threads of the warp group call it. Thread t holds
 // sums[4 j + i], i = 0, 1: row t/32*16 + t%32/4, column 8 j + t%4*2 + i; i = 2, 3: 8 rows further.
@@ -93,27 +98,55 @@ template <class T>
 __device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a, Descriptor b,
                                                 bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
-    WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", "%65", "%66");
+    WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
+          "0, 1");
   else
-    WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", "%65", "%66");
+    WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
+          "0, 1");
 }
 template <class T>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                 bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
-    WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", "%129", "%130");
+    WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
+          "0, 1");
   else
-    WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", "%129", "%130");
+    WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
+          "0, 1");
 }
 
+// For bf16: a b^T, where b (128, 16) lies like A, with K along its rows.
+__device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
+                                              bool add) {
+  WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
+        "0, 0");
+}
+// For bf16: a b, where a is in registers, as mma.sync has it: a warp holds 16 rows. Two elements of
+// a row are a register: row t%32/4, column t%4*2 and the next; 8 rows further; 8 columns further;
+// both.
+__device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
+                                              Descriptor b, bool add) {
+  WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "{%32, %33, %34, %35}", WGMMA_FRAGMENT, "%36",
+        "%37", "1");
+}
+__device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned (&a)[4],
+                                              Descriptor b, bool add) {
+  WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "{%64, %65, %66, %67}", WGMMA_FRAGMENT,
+        "%68", "%69", "1");
+}
+
+#undef WGMMA_FRAGMENT
+#undef WGMMA_DESCRIPTOR
 #undef WGMMA
 #undef WGMMA_SUMS_128
 #undef WGMMA_SUMS_64
+#undef WGMMA_SUMS_32
 #undef WGMMA_16
 #undef WGMMA_4
 #undef WGMMA_128
 #undef WGMMA_64
 #undef WGMMA_60
+#undef WGMMA_32
 #undef WGMMA_TEN
 
 }  // namespace gemm_mixed

@@ -27,10 +27,32 @@ struct RunningSoftmax {
   template <int kColumns, int kOutColumns>
   __device__ void add(float (&scores)[kTiles][kColumns][4], float (&out)[kTiles][kOutColumns][4],
                       float unit) {
+    float smaller[kTiles][2];
+    weigh(scores, unit, smaller);
+    shrink(out, smaller);
+  }
+
+  // The same in two parts, for those who have something to do in between: the weights, and the
+  // factors of the rows that out still has to be multiplied by.
+  template <int kColumns>
+  __device__ void weigh(float (&scores)[kTiles][kColumns][4], float unit,
+                        float (&smaller)[kTiles][2]) {
     GPU_UNROLL
     for (int i = 0; i < kTiles; ++i) {
-      add_row<0>(scores[i], out[i], unit, shift[i][0], sum[i][0]);
-      add_row<2>(scores[i], out[i], unit, shift[i][1], sum[i][1]);
+      smaller[i][0] = weigh_row<0>(scores[i], unit, shift[i][0], sum[i][0]);
+      smaller[i][1] = weigh_row<2>(scores[i], unit, shift[i][1], sum[i][1]);
+    }
+  }
+  template <int kOutColumns>
+  static __device__ void shrink(float (&out)[kTiles][kOutColumns][4],
+                                const float (&smaller)[kTiles][2]) {
+    GPU_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      GPU_UNROLL
+      for (int j = 0; j < kOutColumns; ++j) {
+        GPU_UNROLL
+        for (int k = 0; k < 4; ++k) out[i][j][k] *= smaller[i][k / 2];
+      }
     }
   }
 
@@ -47,10 +69,11 @@ struct RunningSoftmax {
   }
 
  private:
-  // The row that this lane's elements kFirst, kFirst + 1 of each 16 x 8 belong to.
-  template <int kFirst, int kColumns, int kOutColumns>
-  static __device__ void add_row(float (&scores)[kColumns][4], float (&out)[kOutColumns][4],
-                                 float unit, float& shift, float& sum) {
+  // The row that this lane's elements kFirst, kFirst + 1 of each 16 x 8 belong to. Returns the
+  // factor of what was summed before.
+  template <int kFirst, int kColumns>
+  static __device__ float weigh_row(float (&scores)[kColumns][4], float unit, float& shift,
+                                    float& sum) {
     float highest = fmaxf(scores[0][kFirst], scores[0][kFirst + 1]);
     GPU_UNROLL
     for (int j = 1; j < kColumns; ++j)
@@ -73,11 +96,7 @@ struct RunningSoftmax {
       }
     }
     sum = sum * smaller + added;
-    GPU_UNROLL
-    for (int j = 0; j < kOutColumns; ++j) {
-      out[j][kFirst] *= smaller;
-      out[j][kFirst + 1] *= smaller;
-    }
+    return smaller;
   }
 };
 

@@ -18,20 +18,29 @@ __device__ inline uint4 special_bits(const uint4& chunk) {
           special_bits(chunk.w)};
 }
 
+// The threads of a block, who work on a tile together.
+template <int kThreads>
+struct BlockThreads {
+  static constexpr int kCount = kThreads;
+  static __device__ int rank() { return static_cast<int>(threadIdx.x); }
+  static __device__ void sync() { __syncthreads(); }  // all of them have come here
+  static __device__ bool any(bool value) { return __syncthreads_or(value) != 0; }  // and all say so
+};
+
 // A matrix unit multiplies all of a tile by all weights, and 0 times NaN or an infinity is NaN: a
 // tile that not all rows of a block see must have no such elements. This replaces them by 0 in
 // `tile`, the rows of the columns from `column` on, and adds them to `sums`, the warp's rows from
-// `row` on, where a row sees the column: there the weight is above 0. For all threads of a block:
-// one barrier, and two more where there are such elements.
-template <bool kKeysAreRows, int kColumns, int kThreads, int kTiles, int kChunks>
-__device__ inline void take_out_special(float (&sums)[kTiles][kChunks][4], uint4* tile, int row,
+// `row` on, where a row sees the column: there the weight is above 0. For all of `Threads`: one
+// barrier, and two more where there are such elements. Returns whether there were.
+template <bool kKeysAreRows, int kColumns, class Threads, int kTiles, int kChunks>
+__device__ inline bool take_out_special(float (&sums)[kTiles][kChunks][4], uint4* tile, int row,
                                         int column, const Sizes& shape) {
   unsigned found = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < kColumns * kChunks; i += kThreads) {
+  for (int i = Threads::rank(); i < kColumns * kChunks; i += Threads::kCount) {
     const uint4 special = special_bits(tile[i]);
     found |= special.x | special.y | special.z | special.w;
   }
-  if (__syncthreads_or(found != 0) == 0) return;  // all have looked at their elements of the tile
+  if (!Threads::any(found != 0)) return false;
   row += warp_lane() / 4;
   for (int k = 0; k < kColumns; ++k) {
     GPU_UNROLL
@@ -56,13 +65,14 @@ __device__ inline void take_out_special(float (&sums)[kTiles][kChunks][4], uint4
       }
     }
   }
-  __syncthreads();  // every warp has added what it sees
-  for (int i = static_cast<int>(threadIdx.x); i < kColumns * kChunks; i += kThreads) {
+  Threads::sync();  // every warp has added what it sees
+  for (int i = Threads::rank(); i < kColumns * kChunks; i += Threads::kCount) {
     const uint4 chunk = tile[i], special = special_bits(chunk);
     tile[i] = {chunk.x & ~special.x, chunk.y & ~special.y, chunk.z & ~special.z,
                chunk.w & ~special.w};
   }
-  __syncthreads();  // the tile is finite
+  Threads::sync();  // the tile is finite
+  return true;
 }
 
 }  // namespace attention

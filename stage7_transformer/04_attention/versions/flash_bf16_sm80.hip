@@ -111,7 +111,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       fill_next(kStages % 2 == 1, key + kStages / 2 * kKeys);
       uint4* value_tile = read_next();
       if (key + kKeys > seen_by_all)
-        take_out_special<false, kKeys, kThreads>(sums, value_tile, first + warp_row, key, shape);
+        take_out_special<false, kKeys, BlockThreads<kThreads>>(sums, value_tile, first + warp_row,
+                                                               key, shape);
       add_weighted(sums, scores, value_tile);
     }
 

@@ -101,8 +101,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       if constexpr (kOfKeys) {
         // pair_b's special elements may go: the query's delta is not finite then.
         if (block_masked)
-          take_out_special<true, kColumns, kThreads>(grad_pair, tile_pair_b, first + warp_row,
-                                                     column, shape);
+          take_out_special<true, kColumns, BlockThreads<kThreads>>(grad_pair, tile_pair_b,
+                                                                   first + warp_row, column, shape);
         add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
       }
 
@@ -120,8 +120,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       }
       if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);  // 0 times NaN
       if (block_masked)
-        take_out_special<kOfKeys, kColumns, kThreads>(grad, tile_b, first + warp_row, column,
-                                                      shape);
+        take_out_special<kOfKeys, kColumns, BlockThreads<kThreads>>(grad, tile_b, first + warp_row,
+                                                                    column, shape);
       add_weighted<kChunks>(grad, weights, tile_b);
     }
 
