@@ -221,7 +221,7 @@ void run_transformer_block(const Case& c, Outputs& outputs) {
       from.push_back(values.back()->data()), to.push_back(gradients.back()->data());
     }
     const auto parameters = transformer_block::tensors_of<const float*>(from);
-    transformer_block::Kept kept(shape, version.launch);
+    transformer_block::SavedActivations kept(shape, version.launch);
     transformer_block::Workspace workspace(shape);
     transformer_block::forward(y.data(), d_x.data(), parameters, shape, kept, version.launch);
     transformer_block::backward(transformer_block::tensors_of<float*>(to), grad_x.data(),

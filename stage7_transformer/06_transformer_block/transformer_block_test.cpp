@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "common/testing.h"
 #include "stage5_training/01_dense_backward/reference.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
+#include "stage7_transformer/06_transformer_block/reference.h"
 
 namespace {
 
@@ -63,7 +66,7 @@ Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0) {
   }
   Guarded<float> x(in.x, offset), grad_y(in.grad_y, offset), y(in.x.size(), offset);
   Guarded<float> grad_x(in.x.size(), offset);
-  Kept kept(shape, mode);
+  SavedActivations kept(shape, mode);
   Workspace workspace(shape);
   for (DeviceBuffer<float>* buffer : {&kept.norm1, &kept.qkv, &kept.attended, &kept.h, &kept.norm2,
                                       &kept.sums, &kept.hidden, &kept.statistics, &kept.lse})
@@ -215,14 +218,14 @@ gradient_check::Case block_case(const Shape& shape, const Mode& mode) {
     const size_t rows = shape.rows();
     const std::vector<double> qkv = affine(normalized(v[0], v[1], v[2]), v[3], v[4], rows);
     const std::vector<double> h = sum(v[0], affine(attended(qkv, shape), v[5], v[6], rows));
-    const std::vector<double> hidden =
-        gradient_check::activated<GeluTanh>(affine(normalized(h, v[7], v[8]), v[9], v[10], rows));
+    const std::vector<double> hidden = gradient_check::activated<activations::GeluTanh>(
+        affine(normalized(h, v[7], v[8]), v[9], v[10], rows));
     return gradient_check::weighted_sum(sum(h, affine(hidden, v[11], v[12], rows)), grad_y);
   };
   c.backward = [=](const std::vector<float*>& gradients, const std::vector<const float*>& v) {
     const DeviceBuffer<float> d_grad_y(grad_y);
     DeviceBuffer<float> y(grad_y.size());
-    Kept kept(shape, mode);
+    SavedActivations kept(shape, mode);
     Workspace workspace(shape);
     const Parameters parameters = tensors_of<const float*>(v.data() + 1);
     forward(y.data(), v[0], parameters, shape, kept, mode);
@@ -310,14 +313,22 @@ TEST_CASE("shapes that can't be are refused") {
 
 namespace {
 
+// Numbers in [-1, 1), or integers from -8 to 8.
+std::vector<float> numbers(size_t n, std::uint32_t stream, bool integers) {
+  std::vector<float> values = random_floats(n, stream);
+  for (float& value : values)
+    if (integers) value = std::round(8 * value);
+  return values;
+}
+
 struct LayerData {
   LayerData(size_t rows_of_it, size_t outputs, size_t inputs, std::uint32_t stream, size_t offset,
-            bool has_bias)
+            bool has_bias, bool integers = false)
       : rows(rows_of_it),
         out(outputs),
         in(inputs),
-        grad_y(random_floats(rows * out, stream)),
-        x(random_floats(rows * in, stream + 1)),
+        grad_y(numbers(rows * out, stream, integers)),
+        x(numbers(rows * in, stream + 1, integers)),
         d_grad_y(grad_y, offset),
         d_x(x, offset),
         d_w(out * in, offset),
@@ -369,6 +380,33 @@ TEST_CASE("weights' gradients of layers of all sizes, one to four in a launch") 
                                dense_backward::expect_bias(shape, layer->grad_y, 0, {})));
         }
       }
-  REQUIRE_THROWS_AS(list_tasks({}, 4), std::invalid_argument);
-  REQUIRE_THROWS_AS(list_tasks(std::vector<WeightTask>(kMostTasks + 1), 4), std::invalid_argument);
+  REQUIRE_THROWS_AS(sums_of({}, 4), std::invalid_argument);
+  REQUIRE_THROWS_AS(sums_of(std::vector<WeightTask>(kMostTasks + 1), 4), std::invalid_argument);
+}
+
+TEST_CASE("weights' gradients of integers are exact, of every slice and tile") {
+  constexpr size_t kShapes[][2] = {{65, 70}, {130, 3}, {4, 64}};
+  for (const size_t rows : {1, 64, 4097}) {
+    CAPTURE(rows);
+    std::vector<std::unique_ptr<LayerData>> list;
+    std::vector<WeightTask> tasks;
+    for (const auto& [out, in] : kShapes) {
+      list.push_back(std::make_unique<LayerData>(rows, out, in, 60, 0, true, true));
+      tasks.push_back(list.back()->task);
+    }
+    Guarded<float> sums(sums_of(tasks, rows), 0);
+    weight_gradients(tasks, rows, sums.data());
+    for (const auto& layer : list) {
+      std::vector<float> w(layer->out * layer->in), bias(layer->out);
+      for (size_t row = 0; row < rows; ++row)
+        for (size_t o = 0; o < layer->out; ++o) {
+          const float grad = layer->grad_y[row * layer->out + o];
+          bias[o] += grad;
+          for (size_t i = 0; i < layer->in; ++i)
+            w[o * layer->in + i] += grad * layer->x[row * layer->in + i];
+        }
+      REQUIRE(same_bits(layer->d_w.to_host(), w));
+      REQUIRE(same_bits(layer->d_bias.to_host(), bias));
+    }
+  }
 }

@@ -1,13 +1,20 @@
 // Runs a transformer block forwards and backwards by every version: checks both against the
 // reference, times them, and says how much memory each keeps for the backward pass.
+#include "stage7_transformer/06_transformer_block/transformer_block.h"
+
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/measure.h"
 #include "common/random.h"
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
-#include "stage7_transformer/06_transformer_block/transformer_block.h"
+#include "stage7_transformer/06_transformer_block/reference.h"
 
 using namespace transformer_block;
 
@@ -90,49 +97,54 @@ void run(const Shape& shape, const Options& options, Report& report) {
                               " C=" + std::to_string(shape.C) + " H=" + std::to_string(shape.H) +
                               " float32";
   const Work work{0, operations(shape), Work::Limit::fma};
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<SavedActivations>> kept;
   for (const auto& version : kVersions)
-    kept.push_back(std::make_unique<Kept>(shape, version.launch));
+    kept.push_back(std::make_unique<SavedActivations>(shape, version.launch));
   Workspace workspace(shape);
 
   report.table("forward   " + problem, reference_ms, sampled);
+  Measurement forwards(options);
   for (size_t i = 0; i < std::size(kVersions); ++i) {
-    const auto& version = kVersions[i];
-    if (!options.wants(version.name)) continue;
-    Row row = measure(
-        version.name, version.lesson, version.needs, work, {{y.data(), y.bytes()}}, options.repeat,
-        [&] { forward(y.data(), d_x.data(), parameters, shape, *kept[i], version.launch); },
-        [&] { return compare_part(y, want.y, n - of_sequence); });
     char note[64];
     std::snprintf(note, sizeof note, "keeps %.3g MB", static_cast<double>(kept[i]->bytes()) / 1e6);
-    row.note = note, row.shape = {shape.T, shape.C};
-    report.add(row);
+    Measured measured{work,
+                      [&, i](hipStream_t stream) {
+                        forward(y.data(), d_x.data(), parameters, shape, *kept[i],
+                                kVersions[i].launch, stream);
+                      },
+                      [&] { return compare_part(y, want.y, n - of_sequence); },
+                      {{y.data(), y.bytes()}}};
+    measured.note = note, measured.shape = {shape.T, shape.C};
+    forwards.version(kVersions[i], std::move(measured));
   }
+  forwards.run(report);
 
   report.table("backward   " + problem, 0, sampled);
+  Measurement backwards(options);
+  const float* from_y = d_grad_y.data();
+  std::vector<std::pair<void*, size_t>> outputs{{grad_x.data(), grad_x.bytes()}};
+  for (DeviceBuffer<float>& buffer : gradients) outputs.push_back({buffer.data(), buffer.bytes()});
   for (size_t i = 0; i < std::size(kVersions); ++i) {
-    const auto& version = kVersions[i];
-    if (!options.wants(version.name)) continue;
-    std::vector<std::pair<void*, size_t>> outputs{{grad_x.data(), grad_x.bytes()}};
-    for (DeviceBuffer<float>& buffer : gradients)
-      outputs.push_back({buffer.data(), buffer.bytes()});
-    const float* from_y = d_only_last.data();  // until it is checked
-    const Work twice{0, 2 * work.operations, Work::Limit::fma};
-    forward(y.data(), d_x.data(), parameters, shape, *kept[i], version.launch);
-    report.add(measure(
-        version.name, version.lesson, version.needs, twice, outputs, options.repeat,
-        [&] {
+    if (!options.wants(kVersions[i].name)) continue;
+    forward(y.data(), d_x.data(), parameters, shape, *kept[i], kVersions[i].launch);
+    Measured measured{
+        {0, 2 * work.operations, Work::Limit::fma},
+        [&, i](hipStream_t stream) {
           backward(gradient, grad_x.data(), from_y, d_x.data(), parameters, shape, *kept[i],
-                   workspace, version.launch);
+                   workspace, kVersions[i].launch, stream);
         },
         [&] {
           from_y = d_grad_y.data();
-          Comparison verdict = compare_part(grad_x, want.grad_x, n - of_sequence);
-          for (size_t k = 0; verdict.ok && k < kTensors; ++k)
-            verdict = compare_part(gradients[k], want.gradients[k], 0);
-          return verdict;
-        }));
+          std::vector<Comparison> parts{compare_part(grad_x, want.grad_x, n - of_sequence)};
+          for (size_t k = 0; k < kTensors; ++k)
+            parts.push_back(compare_part(gradients[k], want.gradients[k], 0));
+          return together(parts);
+        },
+        outputs,
+        [&] { from_y = d_only_last.data(); }};
+    backwards.version(kVersions[i], std::move(measured));
   }
+  backwards.run(report);
 }
 
 }  // namespace
