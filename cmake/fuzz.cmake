@@ -6,7 +6,11 @@ set(fuzz_sales stage5_training/07_train_sales/sales_data.cpp)
 set(fuzz_printable ${fuzz_sales})
 set(fuzz_mnist_data stage5_training/08_train_mnist/mnist_data.cpp)
 set(fuzz_checkpoint stage5_training/04_optimizers/arena.cpp stage5_training/05_sequential/checkpoint.cpp)
-set(fuzz_checkpoint_shakespeare ${fuzz_checkpoint})
+set(fuzz_shakespeare_text stage7_transformer/07_train_shakespeare/shakespeare_data.cpp)
+set(fuzz_vocabulary ${fuzz_shakespeare_text})
+set(fuzz_checkpoint_shakespeare ${fuzz_checkpoint} ${fuzz_shakespeare_text}
+  stage7_transformer/07_train_shakespeare/checkpoint.cpp stage7_transformer/07_train_shakespeare/model.cpp
+  stage7_transformer/07_train_shakespeare/settings.cpp)
 set(fuzz_checkpoint_sales ${fuzz_checkpoint} stage5_training/07_train_sales/checkpoint.cpp)
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/fuzz/*.cpp"

@@ -72,7 +72,8 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage6_cnn/02_conv2d_backward": "the gradient of x is the convolution of 6.1",
             "stage7_transformer/02_layernorm": "row_cached of a sum, in two launches or with another input",
             "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph",
-            "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other"}
+            "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other",
+            "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

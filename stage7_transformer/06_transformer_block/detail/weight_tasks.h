@@ -8,6 +8,7 @@
 
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage7_transformer/06_transformer_block/weight_gradients.h"
 
 namespace transformer_block {

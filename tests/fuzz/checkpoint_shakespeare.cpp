@@ -1,6 +1,8 @@
 // What train_shakespeare --generate does with a file before it writes: read_checkpoint(), the claim
 // held against the file, the model, and its tensors.
-#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
+#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage7_transformer/07_train_shakespeare/checkpoint.h"
+#include "stage7_transformer/07_train_shakespeare/model.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,0 +1,38 @@
+// What the first steps of a version are held against. Where the host is quick enough for it, that
+// is the same training in double. Else it is, of `operations`, the forward pass of one piece of
+// text in double, and of the other versions the losses of `operations`, its twin being `operations`
+// too.
+#pragma once
+
+#include <string>
+
+#include "common/compare.h"
+#include "common/version.h"
+#include "stage5_training/06_train_toy/trajectory.h"
+#include "stage7_transformer/07_train_shakespeare/training.h"
+
+namespace train_shakespeare {
+
+class FirstSteps {
+ public:
+  // Trains in double, from the training's present parameters, where the host is quick enough.
+  FirstSteps(Training& training, const Corpus& corpus);
+
+  // What a table says of the check.
+  std::string checked_text() const;
+  // Holds the first steps of a version against it, and restarts the training behind them.
+  Comparison check(const Version<Launch>& version);
+
+ private:
+  Comparison check_gradient(const Version<Launch>& version);
+  Comparison check_forward();
+  train_toy::Trajectory of_operations();
+
+  Training& training_;
+  const Corpus& corpus_;
+  size_t steps_;
+  bool whole_;  // in double
+  train_toy::Trajectory want_;
+};
+
+}  // namespace train_shakespeare

@@ -1,0 +1,236 @@
+// Trains a small transformer on Tiny Shakespeare by every version: checks the first steps, times
+// the training, says how well the model foresees text that it has not read, and lets it write.
+#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/program.h"
+#include "common/sizes.h"
+#include "common/training.h"
+#include "stage0_infra/03_timing/timing.h"
+#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage5_training/06_train_toy/picture.h"
+#include "stage7_transformer/07_train_shakespeare/first_steps.h"
+#include "stage7_transformer/07_train_shakespeare/program.h"
+#include "stage7_transformer/07_train_shakespeare/writer.h"
+
+using train_shakespeare::Data;
+using train_shakespeare::ModelSizes;
+using train_shakespeare::Settings;
+using train_shakespeare::Training;
+using train_toy::text;
+using TrainVersion = Version<train_shakespeare::Launch>;
+
+namespace {
+
+constexpr size_t kReports = 10;  // lines of a training, and checkpoints
+constexpr size_t kMeanOf = 50;   // last steps, whose losses are averaged
+
+// Steps between two looks at the keyboard.
+size_t steps_at_a_time() { return std::string(gpu::kBackend) == "cpu" ? 1 : 50; }
+
+std::string problem_text(const Data& data, const Training& training) {
+  const Settings& settings = training.settings;
+  const ModelSizes& s = settings.sizes;
+  return "layers=" + std::to_string(s.layers) + " heads=" + std::to_string(s.heads) +
+         " width=" + std::to_string(s.width) + " context=" + std::to_string(s.context) +
+         " batch=" + std::to_string(s.batch) + " (" +
+         std::to_string(training.model.parameter_count()) + " parameters)   " + data.name + "   " +
+         optimizers::name(settings.kind) +
+         " lr=" + text("%g", static_cast<double>(settings.hyper.learning_rate)) +
+         " steps=" + std::to_string(settings.steps);
+}
+
+// The mean loss of the last steps, of those from step `first` on.
+double last_losses(const Training& training, std::uint64_t first) {
+  const std::uint64_t begin = training.steps - std::min<std::uint64_t>(training.steps, kMeanOf);
+  return training::mean_of(train_shakespeare::losses_of(training), std::max(begin, first),
+                           training.steps);
+}
+
+struct Trained {
+  std::uint64_t first = 0;                     // steps that were behind it at the beginning
+  double ms = 0;                               // of the training alone
+  double loss = 0, validation = 0;             // at the end
+  std::vector<std::vector<double>> validated;  // step, loss of the last steps, validation loss
+};
+
+// From the step that the training is in to the last one, with a validation now and then, and a
+// checkpoint where one is asked for. Nothing is saved whose losses or parameters are not finite.
+Trained run_steps(Training& training, const TrainVersion& version, const Options& options,
+                  const training::Interrupt& interrupt) {
+  const std::string& path = options.training.checkpoint;
+  const size_t steps = training.settings.steps, at_a_time = steps_at_a_time();
+  const bool speaks = options.training.one_version() || options.versions.size() == 1;
+  const size_t interval = gpu::ceil_div(steps, kReports);
+  Trained trained;
+  trained.first = training.steps;
+  training::Kept kept{path, trained.first};
+  const auto require_finite = [&] {
+    training::require_finite(train_shakespeare::losses_of(training), trained.first, training.steps,
+                             0, 0, kept);
+    sequential::require_finite(training.model, training.settings.kind, training.steps, kept);
+  };
+  while (training.steps < steps) {
+    const size_t next = std::min(steps, (training.steps / interval + 1) * interval);
+    while (training.steps < next) {
+      const HostTimer timer;
+      train_shakespeare::train(training, version.launch,
+                               std::min<size_t>(at_a_time, next - training.steps));
+      trained.ms += timer.ms();
+      if (!interrupt.asked()) continue;
+      if (path.empty())
+        interrupt.stop("stopped after " + std::to_string(training.steps) +
+                       " steps; with --checkpoint FILE the work would have been saved");
+      require_finite();
+      training.save(path);
+      interrupt.stop("stopped after " + std::to_string(training.steps) + " steps, saved in " +
+                     path + ": go on with --resume");
+    }
+    require_finite();
+    if (!path.empty()) training.save(path), kept.steps = training.steps;
+    if (!speaks && training.steps < steps) continue;  // a table grows here
+    trained.loss = last_losses(training, trained.first);
+    trained.validation = train_shakespeare::validation_loss(training);
+    trained.validated.push_back(
+        {static_cast<double>(training.steps), trained.loss, trained.validation});
+    if (speaks) {
+      std::printf("step %zu/%zu   loss %.4f   validation %.4f\n", next, steps, trained.loss,
+                  trained.validation);
+      std::fflush(stdout);
+    }
+  }
+  return trained;
+}
+
+// The row's columns of a training that has taken `steps` steps.
+void add_training(Row& row, const Trained& trained, const Training& training, double steps) {
+  const ModelSizes& sizes = training.settings.sizes;
+  const double tokens =
+      steps * static_cast<double>(sizes.batch) * static_cast<double>(sizes.context);
+  const double rate = tokens / trained.ms * 1e3;
+  row.ms = row.ms_p10 = row.ms_p90 = trained.ms;
+  row.work = {0, train_shakespeare::operations_of(training.model, steps), Work::Limit::fma};
+  row.note =
+      text("loss %.3f", trained.loss) + text(", validation %.3f", trained.validation) +
+      (rate < 1e5 ? text(", %.3g k tokens/s", rate / 1e3) : text(", %.3g M tokens/s", rate / 1e6));
+}
+
+// What the last version has learnt, and what it writes behind the prompt.
+void show_what_was_learnt(const Training& training, const Trained& trained, const Data& data,
+                          const std::string& prompt, const train_shakespeare::Sampling& sampling,
+                          Report& report) {
+  const std::vector<float> losses = train_shakespeare::losses_of(training);
+  std::vector<std::vector<double>> curve;
+  for (size_t step = trained.first; step < losses.size(); ++step)
+    curve.push_back({static_cast<double>(step + 1), static_cast<double>(losses[step])});
+  report.series("training", {"step", "loss"}, curve);
+  report.series("validation", {"step", "loss", "validation"}, trained.validated);
+  report.fact("training loss", trained.loss, "nats");
+  report.fact("validation loss", trained.validation, "nats");
+  report.fact("loss of knowing the characters' shares", shakespeare::unigram_loss(data.corpus),
+              "nats");
+  train_shakespeare::show_text(prompt,
+                               train_shakespeare::write(training.model, training.vocabulary, prompt,
+                                                        train_shakespeare::kWritten, sampling),
+                               report);
+}
+
+void run(const Options& options, const Settings& settings, const Data& data, Report& report) {
+  const train_shakespeare::Sampling sampling = train_shakespeare::sampling_of(options);
+  const std::string prompt = train_shakespeare::prompt_of(options, data.corpus.vocabulary);
+  const auto memory =
+      training::load_or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
+  Training& training = *memory;
+  const bool resumes = options.training.resume;
+  if (resumes) training::load_or_refuse([&] { training.resume(options.training.checkpoint); });
+  if (training.steps == settings.steps)
+    throw UsageError(options.training.checkpoint + " has all of its " +
+                     std::to_string(settings.steps) + " steps behind it");
+
+  HostTimer timer;
+  std::unique_ptr<train_shakespeare::FirstSteps> first_steps;
+  if (!resumes)
+    first_steps = std::make_unique<train_shakespeare::FirstSteps>(training, data.corpus);
+  report.table(problem_text(data, training), timer.ms(),
+               resumes ? "" : first_steps->checked_text());
+
+  const training::Interrupt interrupt;
+  Trained last;
+  for (const TrainVersion& version : train_shakespeare::kVersions) {
+    const bool is_best = &version == &train_shakespeare::best();
+    if (options.training.one_version() && options.versions.empty() && !is_best) continue;
+    if (!options.wants(version.name)) continue;
+    Row row;
+    row.name = version.name, row.lesson = version.lesson;
+    if (!resumes) row.check = first_steps->check(version);
+    if (kTimes && row.check.ok) {
+      const std::uint64_t before = training.steps;
+      last = run_steps(training, version, options, interrupt);
+      add_training(row, last, training, static_cast<double>(training.steps - before));
+      row.missed = train_shakespeare::missed(options, settings, data, last.loss, last.validation);
+    }
+    report.add(row);
+    if (!row.check.ok && !options.training.checkpoint.empty())
+      report.line(training::not_trained_text(options.training.checkpoint));
+  }
+  if (last.validated.empty()) return;
+  show_what_was_learnt(training, last, data, prompt, sampling, report);
+}
+
+// Throws UsageError where the training, or its reference, has no room.
+void require_memory(const Settings& settings) {
+  const ModelSizes& s = settings.sizes;
+  const double layers = static_cast<double>(s.layers), heads = static_cast<double>(s.heads);
+  const double width = static_cast<double>(s.width), length = static_cast<double>(s.context);
+  // The schedule and the loss of every step, here and on the device.
+  const double of_steps =
+      static_cast<double>(settings.steps) * (sizeof(train_shakespeare::Schedule) + sizeof(float));
+  require_device_memory(
+      sizeof(float) * layers *
+          (2 * 18.0 * static_cast<double>(s.batch * s.context) * width + 48.0 * width * width) +
+      of_steps);
+  // The reference keeps the same model in double, and one sequence's activations and scores.
+  sizes::require_host_memory(
+      sizeof(double) * layers *
+          (length * (40 * width + 4 * heads * length) + 48.0 * width * width) +
+      2 * of_steps);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const ModelSizes& small = train_shakespeare::kConfigs[0].sizes;
+  ProgramInfo program{"7.7",
+                      "train_shakespeare",
+                      "a transformer learns to write, character by character",
+                      {{"layers", small.layers, small.layers, 1},
+                       {"heads", small.heads, small.heads, 2},
+                       {"width", small.width, small.width, 24},
+                       {"context", small.context, small.context, 24},
+                       {"batch", small.batch, small.batch, 5}},
+                      version_infos(train_shakespeare::kVersions)};
+  program.training = train_shakespeare::kDefaults;
+  program.extra = {
+      {"--config", "small|medium", "the published sizes, in place of --size (default small)"},
+      {"--generate", "NUMBER",
+       "write so many characters with the model of --checkpoint, train not"},
+      {"--prompt", "TEXT", "what the written text follows (default: a new line)"},
+      {"--temperature", "NUMBER", "0: the most probable character; 1: as probable (default 0.8)"},
+      {"--top-k", "NUMBER", "choose among so many of the most probable ones (default 0: all)"}};
+  return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
+    if (options.extra.count("--generate") > 0) return train_shakespeare::generate(options, report);
+    const Settings settings = train_shakespeare::settings_of(options);
+    const Data data = train_shakespeare::find_data(options, report);
+    if (!options.training.evaluate.empty())
+      return train_shakespeare::evaluate(options, data, report);
+    require_memory(settings);
+    report.limits(timing::measure_limits(options));
+    run(options, settings, data, report);
+  });
+}

@@ -1,0 +1,141 @@
+// Every version trains alike: against NumPy, against double, and against itself.
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "common/npy.h"
+#include "common/testing.h"
+#include "common/tests/moved.h"
+#include "stage7_transformer/07_train_shakespeare/reference.h"
+#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
+#include "stage7_transformer/07_train_shakespeare/training_for_tests.h"
+
+using namespace train_shakespeare;
+using namespace shakespeare_test;
+using testing::same_bits;
+using train_toy::compare_losses;
+using train_toy::Trajectory;
+
+TEST_CASE("the losses of 20 steps agree with NumPy's", "[numpy]") {
+  const NpyArray text = read_npy(reference_path("train_shakespeare_text.npy"));
+  std::vector<double> want = read_npy(reference_path("train_shakespeare_losses.npy")).values;
+  REQUIRE(want.size() == 20);
+  const Settings settings = settings_of({2, 2, 8, 6, 3}, want.size(), (std::uint64_t{1} << 33) + 5);
+#if defined(COURSE_SANITIZE_THREAD)  // which makes a thread of every thread, seconds for each step
+  want.resize(2);
+#endif
+  const Corpus letters(std::string(text.values.begin(), text.values.end()));
+  REQUIRE(letters.vocabulary.size() == 11);
+  Training training(settings, letters);
+  const Trajectory host =
+      trajectory_cpu(settings, letters.train, parameters_of(training), want.size());
+  REQUIRE(host.losses.size() == want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    REQUIRE(std::fabs(host.losses[i] - want[i]) <= 1e-6 * want[i]);  // its gradients are floats
+  for (const auto& version : testing::chosen(kVersions)) {
+    CAPTURE(version.name);
+    training.restart();
+    const std::vector<float> got = first_losses(training, version.launch, want.size());
+    REQUIRE_OK(compare(
+        want.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
+        [&](size_t i) { return 1e-4 * want[i]; }));
+  }
+}
+
+TEST_CASE("every version trains every model as the reference does") {
+  const ModelSizes shapes[] = {{1, 1, 4, 1, 1},  {1, 2, 6, 7, 2},  {2, 1, 5, 9, 3},
+                               {3, 3, 12, 5, 4}, {4, 2, 8, 33, 1}, {1, 4, 64, 20, 2}};
+  for (const ModelSizes& sizes : shapes) {
+    const Settings settings = settings_of(sizes, 30);
+    Training training(settings, corpus());
+    const Trajectory want =
+        trajectory_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, sizes.layers, sizes.heads, sizes.width, sizes.context, sizes.batch);
+      training.restart();
+      REQUIRE_OK(compare_losses(first_losses(training, version.launch, kCheckedSteps), want));
+    }
+  }
+}
+
+// AdamW hardly cares how large a gradient is: a wrong factor shows where the rule does not divide
+// by it. The second step has momentum.
+TEST_CASE("every parameter goes as far as the reference's") {
+  for (const optimizers::Kind kind : {optimizers::Kind::Sgd, optimizers::Kind::Momentum}) {
+    Settings settings = settings_of({2, 2, 8, 5, 2}, 10);
+    settings.kind = kind, settings.hyper.learning_rate = 0.1f;
+    Training training(settings, corpus());
+    const std::vector<Schedule> list = schedules(settings);
+    const auto start = parameters_of(training);
+    Reference reference(settings.sizes, start);
+    for (size_t step = 0; step < 2; ++step)
+      reference.step(batch_of(settings, corpus().train, step), kind, list[step].hyper, step + 1,
+                     true);
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, optimizers::name(kind));
+      training.restart();
+      train(training, version.launch, 2);
+      REQUIRE_OK(tests::compare_moved(parameters_of(training), start, [&](size_t k, size_t i) {
+        return reference.parameters()[k][i];
+      }));
+    }
+  }
+}
+
+TEST_CASE("the versions agree on the parameters, by every optimizer, and repeat themselves") {
+  for (const optimizers::Kind kind : optimizers::kKinds) {
+    Settings settings = settings_of({3, 2, 8, 10, 2}, 40);
+    settings.kind = kind;
+    Training training(settings, corpus());
+    std::vector<std::vector<float>> want;
+    for (const auto& version : kVersions) {
+      CAPTURE(version.name, optimizers::name(kind));
+      training.restart();
+      train(training, version.launch, 6);
+      const auto got = parameters_of(training);
+      if (want.empty()) want = got;
+      // Adam makes a full step even of a gradient that is nothing but rounding.
+      size_t count = 0, apart = 0;
+      for (size_t k = 0; k < want.size(); ++k)
+        for (size_t i = 0; i < want[k].size(); ++i, ++count)
+          if (!(std::fabs(got[k][i] - want[k][i]) <= 2e-5f)) ++apart;
+      REQUIRE(apart <= (optimizers::states(kind) == 2 ? count / 50 : 0));
+      training.restart();
+      train(training, version.launch, 6);
+      REQUIRE(same_bits(parameters_of(training), got));  // deterministic
+    }
+  }
+}
+
+TEST_CASE("a graph gives the bits of the launches that it has captured") {
+  Training training(settings_of({3, 2, 8, 10, 4}, 40), corpus());
+  train(training, run_fused, 23);
+  const auto want = parameters_of(training);
+  training.restart();
+  train(training, run_graph, 1);
+  train(training, run_graph, 22);  // two graphs of ten steps, and two single steps
+  REQUIRE(same_bits(parameters_of(training), want));
+}
+
+TEST_CASE("pieces of the text are drawn from everywhere, and others in every step") {
+  constexpr size_t kPlaces = 97, kBatch = 8;
+  std::set<size_t> seen;
+  for (std::uint64_t step = 0; step < 200; ++step)
+    for (size_t b = 0; b < kBatch; ++b) {
+      const size_t place = Drawn::place(4, step, kBatch, b, kPlaces);
+      REQUIRE(place < kPlaces);
+      seen.insert(place);
+    }
+  REQUIRE(seen.size() == kPlaces);
+
+  // What the device gathers is what the host says.
+  const Settings settings = settings_of({1, 1, 4, 5, 3}, 4);
+  Training training(settings, corpus());
+  train(training, run_fused, 3);
+  const Batch want = batch_of(settings, corpus().train, 2);
+  const std::vector<std::int32_t> tokens = training.fused.tokens.to_host();
+  const std::vector<int> labels = training.fused.labels.to_host();
+  REQUIRE(tokens.size() == 15);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    REQUIRE((tokens[i] == want.tokens[i] && labels[i] == want.labels[i]));
+}

@@ -1,0 +1,170 @@
+// A training: its learning rate, its first weights, and where it goes on from a checkpoint.
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/safetensors.h"
+#include "common/testing.h"
+#include "common/tests/programs.h"
+#include "stage7_transformer/07_train_shakespeare/checkpoint.h"
+#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
+#include "stage7_transformer/07_train_shakespeare/training_for_tests.h"
+
+using namespace train_shakespeare;
+using namespace shakespeare_test;
+using testing::same_bits;
+using tests::Folder;
+using tests::read_file;
+using tests::write_file;
+
+TEST_CASE("the learning rate rises, falls, and ends at a tenth") {
+  const Settings settings = settings_of(kConfigs[0].sizes, 1000);
+  const double highest = static_cast<double>(settings.hyper.learning_rate);
+  REQUIRE(learning_rate(settings, 0) == highest / 100);
+  REQUIRE(std::fabs(learning_rate(settings, 99) - highest) < 1e-12);
+  REQUIRE(learning_rate(settings, 100) == highest);
+  for (size_t t = 100; t < 999; ++t)
+    REQUIRE(learning_rate(settings, t + 1) < learning_rate(settings, t));
+  REQUIRE(std::fabs(learning_rate(settings, 1000) - 0.1 * highest) < 1e-12);
+  const std::vector<Schedule> list = schedules(settings);
+  REQUIRE(list.size() == 1000);
+  REQUIRE(list[41].step == 42);
+  REQUIRE(list[41].hyper.learning_rate == static_cast<float>(learning_rate(settings, 41)));
+  REQUIRE(learning_rate(settings_of(kConfigs[0].sizes, 1), 0) == highest);
+}
+
+TEST_CASE("the first weights have the deviation they should have") {
+  const Model small({2, 4, 64, 128, 32}, 65);
+  REQUIRE(small.parameter_count() ==
+          65 * 64 + 128 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 128 + 65 * 64);
+  Model model({8, 2, 48, 12, 1}, 40);
+  model.initialize(3);
+  size_t matrices = 0;
+  for (const NamedTensor& tensor : model.tensors()) {
+    CAPTURE(tensor.name);
+    std::vector<float> w(tensor.n);
+    HIP_CHECK(hipMemcpy(w.data(), tensor.w, tensor.n * sizeof(float), hipMemcpyDeviceToHost));
+    if (tensor.shape.size() == 1) {
+      const bool is_gain = tensor.name == "norm.weight" ||
+                           tensor.name.find("norm1.weight") != std::string::npos ||
+                           tensor.name.find("norm2.weight") != std::string::npos;
+      for (const float value : w) REQUIRE(value == (is_gain ? 1.0f : 0.0f));
+      continue;
+    }
+    double sum = 0, squares = 0;
+    for (const float value : w) {
+      sum += static_cast<double>(value);
+      squares += static_cast<double>(value) * static_cast<double>(value);
+    }
+    const double n = static_cast<double>(tensor.n), deviation = std::sqrt(squares / n);
+    const bool ends_box = tensor.name.find("proj") != std::string::npos ||
+                          tensor.name.find("out") != std::string::npos;
+    const double expected = ends_box ? 0.02 / 4 : 0.02;
+    // Four standard errors of a mean and of a deviation.
+    REQUIRE(std::fabs(sum / n) < 4 * expected / std::sqrt(n));
+    REQUIRE(std::fabs(deviation / expected - 1) < 4 / std::sqrt(2 * n));
+    ++matrices;
+  }
+  REQUIRE(matrices == 3 + 4 * 8);
+}
+
+TEST_CASE("a resumed training goes on with the same bits") {
+  const Folder folder;
+  const std::string path = folder / "model.safetensors";
+  const Settings settings = settings_of({2, 2, 8, 9, 3}, 17);
+  for (const auto& version : testing::chosen(kVersions)) {
+    CAPTURE(version.name);
+    Training whole(settings, corpus());
+    train(whole, version.launch, 5);
+    whole.save(path);
+    train(whole, version.launch, 12);
+    Training resumed(settings, corpus());
+    train(resumed, version.launch, 3);  // what is resumed must not depend on what was before
+    resumed.resume(path);
+    REQUIRE(resumed.steps == 5);
+    train(resumed, version.launch, 12);
+    REQUIRE(same_bits(parameters_of(resumed), parameters_of(whole)));
+    const std::vector<float> got = losses_of(resumed), want = losses_of(whole);
+    for (size_t step = 0; step < 17; ++step)
+      REQUIRE((step < 5 ? std::isnan(got[step]) : got[step] == want[step]));
+    resumed.save(path);
+    const std::string saved = read_file(path);
+    whole.save(path);
+    REQUIRE(saved == read_file(path));
+    REQUIRE_THROWS_AS(train(resumed, version.launch, 1), std::invalid_argument);
+  }
+}
+
+TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
+  const Folder folder;
+  const std::string path = folder / "model.safetensors", damaged = folder / "damaged";
+  const Settings settings = settings_of({1, 2, 4, 6, 2}, 20);
+  Training training(settings, corpus());
+  train(training, run_fused, 3);
+  training.save(path);
+  train(training, run_fused, 1);
+  const auto before = parameters_of(training);
+
+  const auto refuses = [&](Training& to, const std::string& file, const std::string& words) {
+    const auto parameters = parameters_of(to);
+    const std::uint64_t steps = to.steps;
+    const std::string said = complaint([&] { to.resume(file); });
+    REQUIRE(contains_text(said, words));
+    REQUIRE(contains_text(said, file));
+    REQUIRE(to.steps == steps);
+    REQUIRE(same_bits(parameters_of(to), parameters));
+  };
+  const auto refuses_with = [&](const Settings& other, const Corpus& text,
+                                const std::string& words) {
+    Training to(other, text);
+    refuses(to, path, words);
+  };
+  Settings other = settings;
+  other.seed = 2;
+  refuses_with(other, corpus(), "seed 17, not 2");
+  other = settings, other.steps = 21;
+  refuses_with(other, corpus(), "schedule 20 steps");
+  other = settings, other.kind = optimizers::Kind::Sgd;
+  refuses_with(other, corpus(), "optimizer adamw, not sgd");
+  other = settings, other.sizes.width = 8;
+  refuses_with(other, corpus(), "width 4, not 8");
+  other = settings, other.sizes.batch = 3;
+  refuses_with(other, corpus(), "batch 2, not 3");
+  refuses_with(settings, Corpus(shakespeare::compose(2000, 5)), "characters");
+  std::string foreign = shakespeare::compose(3000, 5);
+  foreign.back() = '#';
+  refuses_with(settings, Corpus(foreign), "vocabulary");
+
+  refuses(training, folder / "missing", "");
+  const std::string whole = read_file(path);
+  for (size_t length = 0; length < whole.size(); length += 1 + length / 12) {
+    write_file(damaged, whole.substr(0, length));
+    refuses(training, damaged, "");
+    REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), damaged));
+  }
+  REQUIRE(same_bits(parameters_of(training), before));
+
+  // A claim that is larger than the file is refused before there is a model.
+  safetensors::File claims;
+  claims.metadata = safetensors::read(path).metadata;
+  claims.metadata["training.more.layers"] = "999999999";
+  safetensors::write(damaged, claims);
+  REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), "claims 999999999 layers"));
+}
+
+TEST_CASE("models and texts that can't be are refused") {
+  REQUIRE(contains_text(complaint([] { Model({1, 3, 8, 4, 1}, 5); }), "multiple of 3 heads"));
+  REQUIRE_THROWS_AS(Model({0, 1, 8, 4, 1}, 5), std::invalid_argument);
+  REQUIRE_THROWS_AS(Model({1, 1, 8, 0, 1}, 5), std::invalid_argument);
+  REQUIRE_THROWS_AS(Model({1, 1, 8, 4, 0}, 5), std::invalid_argument);
+  const Corpus tiny(std::string(79, 'a') + "b");
+  REQUIRE(tiny.validation.size() == 8);
+  REQUIRE(contains_text(complaint([&] {
+                          Training(settings_of({1, 1, 4, 8, 1}, 2), tiny);
+                        }),
+                        "has 8"));
+  Training fits(settings_of({1, 1, 4, 7, 1}, 2), tiny);
+  train(fits, run_graph, 2);
+  REQUIRE(validation_loss(fits) > 0);
+}
