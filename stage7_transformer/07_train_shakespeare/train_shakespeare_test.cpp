@@ -113,7 +113,9 @@ TEST_CASE("a graph gives the bits of the launches that it has captured") {
   const auto want = parameters_of(training);
   training.restart();
   train(training, run_graph, 1);
-  train(training, run_graph, 22);  // two graphs of ten steps, and two single steps
+  const gpu::Graph* const captured = training.many.get();
+  train(training, run_graph, 22);            // two graphs of ten steps, and two single steps
+  REQUIRE(training.many.get() == captured);  // once
   REQUIRE(same_bits(parameters_of(training), want));
 }
 

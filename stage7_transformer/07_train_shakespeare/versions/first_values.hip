@@ -1,4 +1,5 @@
 // What a training begins with: the first weights, and the schedule of each step.
+#include <algorithm>
 #include <cmath>
 
 #include "common/gpu.h"
@@ -34,7 +35,7 @@ static double first_deviation(const NamedTensor& tensor, size_t layers) {
 }
 
 void Model::initialize(std::uint64_t seed) {
-  constexpr unsigned kBlock = 256;
+  constexpr unsigned kBlock = 256, kMostBlocks = 32;
   HIP_CHECK(hipMemset(memory_.data(), 0, memory_.bytes()));
   for (size_t k = 0; k < tensors_.size(); ++k) {
     const NamedTensor& tensor = tensors_[k];
@@ -44,8 +45,8 @@ void Model::initialize(std::uint64_t seed) {
                          tensor.name.find(".weight") != std::string::npos;
     if (is_gain) device_matrix::launch_fill_flat(tensor.w, 1, tensor.n, 1.0f);
     if (deviation > 0)
-      LAUNCH(fill_bell, vector_add::full_grid(tensor.n), kBlock, 0, tensor.w, tensor.n, deviation,
-             seed, static_cast<std::uint32_t>(k));
+      LAUNCH(fill_bell, std::min(vector_add::full_grid(tensor.n), kMostBlocks), kBlock, 0, tensor.w,
+             tensor.n, deviation, seed, static_cast<std::uint32_t>(k));
   }
   HIP_CHECK(hipDeviceSynchronize());  // a stream that does not wait for the default one comes next
 }
