@@ -9,6 +9,7 @@ set(fuzz_checkpoint stage5_training/04_optimizers/arena.cpp stage5_training/05_s
 set(fuzz_shakespeare_text stage7_transformer/07_train_shakespeare/shakespeare_data.cpp)
 set(fuzz_vocabulary ${fuzz_shakespeare_text})
 set(fuzz_checkpoint_shakespeare ${fuzz_checkpoint} ${fuzz_shakespeare_text}
+  stage7_transformer/06_transformer_block/problem.cpp
   stage7_transformer/07_train_shakespeare/checkpoint.cpp stage7_transformer/07_train_shakespeare/model.cpp
   stage7_transformer/07_train_shakespeare/settings.cpp)
 set(fuzz_checkpoint_sales ${fuzz_checkpoint} stage5_training/07_train_sales/checkpoint.cpp)

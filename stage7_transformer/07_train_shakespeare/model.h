@@ -9,7 +9,7 @@
 #include "common/device_buffer.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/layer.h"
-#include "stage7_transformer/06_transformer_block/transformer_block.h"
+#include "stage7_transformer/06_transformer_block/problem.h"
 #include "stage7_transformer/07_train_shakespeare/settings.h"
 
 namespace train_shakespeare {

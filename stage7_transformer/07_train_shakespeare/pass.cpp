@@ -22,7 +22,8 @@ Pass::Pass(const ModelSizes& wanted, size_t vocabulary, const transformer_block:
       head_workspace(rows(), wanted.width, vocabulary),
       head_sums(transformer_block::sums_of({head_task({}, vocabulary)}, rows())) {
   for (size_t layer = 0; layer < wanted.layers; ++layer)
-    kept.push_back(std::make_unique<transformer_block::SavedActivations>(shape(wanted.batch), mode));
+    kept.push_back(
+        std::make_unique<transformer_block::SavedActivations>(shape(wanted.batch), mode));
   for (size_t i = 0; i <= wanted.layers; ++i) {
     x.emplace_back(rows() * wanted.width);
     grad_x.emplace_back(rows() * wanted.width);

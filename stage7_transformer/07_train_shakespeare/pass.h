@@ -11,6 +11,7 @@
 #include "stage5_training/01_dense_backward/dense_backward.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
+#include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "stage7_transformer/07_train_shakespeare/model.h"
 #include "stage7_transformer/07_train_shakespeare/pieces.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "stage7_transformer/06_transformer_block/transformer_block.h"
+#include "stage7_transformer/06_transformer_block/problem.h"
 
 namespace train_shakespeare {
 

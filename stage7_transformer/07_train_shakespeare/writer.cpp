@@ -9,6 +9,7 @@
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/06_transformer_block/transformer_block.h"
 #include "stage7_transformer/07_train_shakespeare/pass.h"
 
 namespace train_shakespeare {
