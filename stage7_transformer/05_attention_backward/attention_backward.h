@@ -26,6 +26,8 @@
 
 namespace attention_backward {
 
+using attention::Bf16View;
+using attention::ConstBf16View;
 using attention::ConstView;
 using attention::ConstViewOf;
 using attention::Problem;
@@ -66,12 +68,10 @@ inline constexpr Version<LaunchOf<float>> kVersions[] = {
 // bf16 in and out, with the matrix instructions of sm_80, for D up to 128. The weights P and their
 // gradients are rounded to bf16 once. Throws std::runtime_error on AMD.
 inline constexpr size_t kMostBf16Depth = 128;
-void launch_flash_bf16(const attention::Bf16View& grad_q, const attention::Bf16View& grad_k,
-                       const attention::Bf16View& grad_v, const attention::ConstBf16View& grad_out,
-                       const attention::ConstBf16View& out, const float* lse,
-                       const attention::ConstBf16View& q, const attention::ConstBf16View& k,
-                       const attention::ConstBf16View& v, const Problem& p, float* memory,
-                       hipStream_t stream = nullptr);
+void launch_flash_bf16(const Bf16View& grad_q, const Bf16View& grad_k, const Bf16View& grad_v,
+                       const ConstBf16View& grad_out, const ConstBf16View& out, const float* lse,
+                       const ConstBf16View& q, const ConstBf16View& k, const ConstBf16View& v,
+                       const Problem& p, float* memory, hipStream_t stream = nullptr);
 
 inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
     {"flash_bf16",

@@ -166,19 +166,22 @@ static void launch_depth(const Bf16View& out, float* lse, const ConstBf16View& q
     launch_tile<Large, true>(out, lse, q, k, v, problem, stream);
 }
 
-#endif
-
 void launch_flash_bf16(const Bf16View& out, float* lse, const ConstBf16View& q,
                        const ConstBf16View& k, const ConstBf16View& v, const Problem& p, float*,
                        hipStream_t stream) {
-#if defined(GPU_BACKEND_HIP)
-  refuse_bf16();
-#else
   check_bf16(p, kMostBf16Depth);
   if (p.heads() * p.Tq * p.D == 0) return;
   with_depth<kMostBf16Depth>(
       p.D, [&](auto depth) { launch_depth<depth()>(out, lse, q, k, v, p, stream); });
-#endif
 }
+
+#else
+
+void launch_flash_bf16(const Bf16View&, float*, const ConstBf16View&, const ConstBf16View&,
+                       const ConstBf16View&, const Problem&, float*, hipStream_t) {
+  refuse_bf16();
+}
+
+#endif
 
 }  // namespace attention

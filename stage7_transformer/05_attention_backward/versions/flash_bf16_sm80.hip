@@ -1,6 +1,4 @@
 // flash_bf16: the products of the backward pass on matrix units.
-#include <algorithm>
-
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
@@ -170,30 +168,33 @@ static void launch_depth(const Bf16View& grad_q, const Bf16View& grad_k, const B
   using OfQueries = typename Bf16GradientTiles<kDepth>::LargeOfQueries;
   using Small = typename Bf16GradientTiles<kDepth>::Small;
   if (have_aligned_rows({grad_q, grad_k, grad_v, grad_out, out, q, k, v}, problem.D) &&
-      std::max(OfKeys::kSharedBytes, OfQueries::kSharedBytes) <= gpu::max_shared_bytes())
+      OfKeys::kSharedBytes <= gpu::max_shared_bytes() &&
+      OfQueries::kSharedBytes <= gpu::max_shared_bytes())
     launch(OfKeys{}, OfQueries{}, std::true_type{});
   else
     launch(Small{}, Small{}, std::false_type{});
 }
 
-#endif
-
-void launch_flash_bf16(const attention::Bf16View& grad_q, const attention::Bf16View& grad_k,
-                       const attention::Bf16View& grad_v, const attention::ConstBf16View& grad_out,
-                       const attention::ConstBf16View& out, const float* lse,
-                       const attention::ConstBf16View& q, const attention::ConstBf16View& k,
-                       const attention::ConstBf16View& v, const Problem& p, float* memory,
-                       hipStream_t stream) {
-#if defined(GPU_BACKEND_HIP)
-  attention::refuse_bf16();
-#else
+void launch_flash_bf16(const Bf16View& grad_q, const Bf16View& grad_k, const Bf16View& grad_v,
+                       const ConstBf16View& grad_out, const ConstBf16View& out, const float* lse,
+                       const ConstBf16View& q, const ConstBf16View& k, const ConstBf16View& v,
+                       const Problem& p, float* memory, hipStream_t stream) {
   check_bf16(p, kMostBf16Depth);
   if (p.heads() * p.D == 0) return;
   with_depth<kMostBf16Depth>(p.D, [&](auto depth) {
     launch_depth<depth()>(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p,
                           reinterpret_cast<QueryData*>(memory), stream);
   });
-#endif
 }
+
+#else
+
+void launch_flash_bf16(const Bf16View&, const Bf16View&, const Bf16View&, const ConstBf16View&,
+                       const ConstBf16View&, const float*, const ConstBf16View&,
+                       const ConstBf16View&, const ConstBf16View&, const Problem&, float*,
+                       hipStream_t) {
+  attention::refuse_bf16();
+}
+#endif
 
 }  // namespace attention_backward
