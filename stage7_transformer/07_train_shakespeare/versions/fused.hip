@@ -1,3 +1,5 @@
+// fused: the blocks of step 7.6 with all epilogues; what the chain does not need runs beside it.
+//
 // Fixes : launches of which the next does not need the result stand in the way of those that do.
 // Idea  : from the loss on only the gradients of the activations wait for one another. The mean of
 //         the losses, the schedule and all weights' gradients run on streams of their own.

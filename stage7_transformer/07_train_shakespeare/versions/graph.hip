@@ -1,3 +1,5 @@
+// graph: the same kernels, replayed from a graph.
+//
 // Fixes : the host takes longer to launch these kernels than the device to run them.
 // Idea  : capture steps once, with their branches, and launch them as a whole. Nothing in a step
 //         depends on its number, which lies in device memory.

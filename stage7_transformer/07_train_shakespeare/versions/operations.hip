@@ -1,4 +1,4 @@
-// A kernel per operation, launched by the host.
+// operations: a kernel per operation, launched by the host one after the other.
 #include "common/gpu.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
