@@ -26,6 +26,19 @@ void require_same(const std::string& path, const char* what, const std::string& 
                              (has.empty() ? "unknown" : shown(has)) + ", not " + shown(wants));
 }
 
+void require_training(const std::string& path, const TrainingState& wants) {
+  TrainingState found;
+  try {
+    found = state_of(safetensors::read(path).metadata);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(path + " holds no training that could go on: " + error.what());
+  }
+  require_same(path, "optimizer", found.optimizer, wants.optimizer);
+  require_same(path, "seed", std::to_string(found.seed), std::to_string(wants.seed));
+  for (const auto& [name, value] : wants.more)
+    require_same(path, name.c_str(), found.more[name], value);
+}
+
 bool all_finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(),
                      [](float value) { return std::isfinite(value); });

@@ -68,6 +68,10 @@ void require_finite(const Model& model, optimizers::Kind kind, std::uint64_t ste
 void require_same(const std::string& path, const char* what, const std::string& has,
                   const std::string& wants);
 
+// The same of the training in a file: throws where there is none that could go on, or its
+// optimizer, its seed or something in `wants.more` is another.
+void require_training(const std::string& path, const TrainingState& wants);
+
 bool all_finite(const std::vector<float>& values);
 
 // The state in a file's metadata, empty where there is none. Throws std::invalid_argument.

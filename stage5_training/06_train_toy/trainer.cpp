@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/safetensors.h"
-#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/06_train_toy/sampler.h"
 
 namespace train_toy {
@@ -92,25 +90,20 @@ std::vector<float> Trainer::parameters() const {
   return all;
 }
 
+sequential::TrainingState Trainer::state() const {
+  return {steps, steps / steps_per_epoch(), settings.seed, optimizers::name(settings.kind),
+          facts()};
+}
+
 void Trainer::save(const std::string& path, const std::map<std::string, std::string>& more) const {
   HIP_CHECK(hipStreamSynchronize(stream));
-  sequential::TrainingState state{steps, steps / steps_per_epoch(), settings.seed,
-                                  optimizers::name(settings.kind), facts()};
-  state.more.insert(more.begin(), more.end());
-  sequential::save(path, model, &state);
+  sequential::TrainingState kept = state();
+  kept.more.insert(more.begin(), more.end());
+  sequential::save(path, model, &kept);
 }
 
 void Trainer::resume(const std::string& path) {
-  sequential::TrainingState found;
-  try {
-    found = sequential::state_of(safetensors::read(path).metadata);
-  } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(path + " holds no training that could go on: " + error.what());
-  }
-  sequential::require_same(path, "optimizer", found.optimizer, optimizers::name(settings.kind));
-  sequential::require_same(path, "seed", std::to_string(found.seed), std::to_string(settings.seed));
-  for (const auto& [name, value] : facts())
-    sequential::require_same(path, name.c_str(), found.more[name], value);
+  sequential::require_training(path, state());
   go_on(sequential::load(path, model).steps);
 }
 

@@ -15,6 +15,7 @@
 #include "common/graph.h"
 #include "stage5_training/01_dense_backward/branches.h"
 #include "stage5_training/04_optimizers/optimizers.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage5_training/05_sequential/model.h"
 
 namespace train_toy {
@@ -106,6 +107,7 @@ class Trainer {
   dense_backward::Branches branches;  // of the stream, while it is captured
 
  private:
+  sequential::TrainingState state() const;  // as it is now
   void queue_record();
   void forget_graphs();
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "common/safetensors.h"
-#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage7_transformer/07_train_shakespeare/checkpoint.h"
 
 namespace train_shakespeare {
@@ -44,33 +42,24 @@ void Training::restart() {
   begin(0);
 }
 
-std::map<std::string, std::string> Training::facts() const {
-  std::map<std::string, std::string> facts = facts_of(settings.sizes, vocabulary);
-  facts["schedule"] = std::to_string(settings.steps) + " steps up to " +
-                      std::to_string(settings.hyper.learning_rate);
-  facts["characters"] = std::to_string(train_text.size());
-  return facts;
-}
-
-void Training::save(const std::string& path) const {
+sequential::TrainingState Training::state() const {
   sequential::TrainingState state;
   state.steps = steps, state.seed = settings.seed;
   state.optimizer = optimizers::name(settings.kind);
-  state.more = facts();
-  sequential::save(path, model, &state);
+  state.more = facts_of(settings.sizes, vocabulary);
+  state.more["schedule"] = std::to_string(settings.steps) + " steps up to " +
+                           std::to_string(settings.hyper.learning_rate);
+  state.more["characters"] = std::to_string(train_text.size());
+  return state;
+}
+
+void Training::save(const std::string& path) const {
+  const sequential::TrainingState kept = state();
+  sequential::save(path, model, &kept);
 }
 
 void Training::resume(const std::string& path) {
-  sequential::TrainingState found;
-  try {
-    found = sequential::state_of(safetensors::read(path).metadata);
-  } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(path + " holds no training that could go on: " + error.what());
-  }
-  sequential::require_same(path, "optimizer", found.optimizer, optimizers::name(settings.kind));
-  sequential::require_same(path, "seed", std::to_string(found.seed), std::to_string(settings.seed));
-  for (const auto& [name, value] : facts())
-    sequential::require_same(path, name.c_str(), found.more[name], value);
+  sequential::require_training(path, state());
   begin(sequential::load(path, model).steps);
 }
 

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/device_buffer.h"
 #include "common/graph.h"
+#include "stage5_training/05_sequential/checkpoint.h"
 #include "stage7_transformer/07_train_shakespeare/model.h"
 #include "stage7_transformer/07_train_shakespeare/pass.h"
 #include "stage7_transformer/07_train_shakespeare/pieces.h"
@@ -63,7 +63,7 @@ struct Training {
   std::unique_ptr<gpu::Graph> many, one;
 
  private:
-  std::map<std::string, std::string> facts() const;
+  sequential::TrainingState state() const;  // as it is now
   void begin(std::uint64_t steps_behind);
 };
 
