@@ -84,10 +84,14 @@ template <class T, class Versions>
 void run(const Problem& p, const char* type, const Versions& versions, const Options& options,
          Report& report) {
   Arrays<T> a(p, options.seed);
-  // Float's units are not in use where the products are those of a matrix unit.
-  const Work work{a.kFloat ? attention::bytes(p, 2, 2) : 0,
-                  4 * attention::pairs(p) * static_cast<double>(p.D),
-                  a.kFloat ? Work::Limit::fma : Work::Limit::none};
+  // Few queries leave nothing to do but to read the keys and values. Float's units are not in use
+  // where the products are those of a matrix unit.
+  const bool few = p.Tq <= attention::kFewQueries;
+  const double bytes = attention::bytes(p, 2, 2) * sizeof(T) / sizeof(float);
+  const Work work{few || a.kFloat ? bytes : 0, 4 * attention::pairs(p) * static_cast<double>(p.D),
+                  few        ? Work::Limit::read
+                  : a.kFloat ? Work::Limit::fma
+                             : Work::Limit::none};
   const auto of_queries = [&](DeviceBuffer<T>& array) {
     return attention::heads_first(array.data(), p.H, p.Tq, p.D);
   };
@@ -99,6 +103,10 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
   Measurement table(options);
   for (const auto& version : versions) {
     if (!options.wants(version.name)) continue;
+    if (p.Tq > version.launch.most_queries) {
+      left_out.push_back(attention::refused_row(version.name, version.lesson, "for few queries"));
+      continue;
+    }
     const size_t floats = version.launch.memory(p);
     const double beside = sizeof(float) * static_cast<double>(floats);
     if (const std::string refused = attention::too_large(beside); !refused.empty()) {
@@ -148,6 +156,6 @@ int main(int argc, char** argv) {
         run<float>(p, "float32", attention::kVersions, options, report);
     if (wants_any(options, attention::kBf16Versions))
       for (const Problem& p : problems)
-        if (p.Tq > 1) run<gpu::bfloat16>(p, "bf16", attention::kBf16Versions, options, report);
+        run<gpu::bfloat16>(p, "bf16", attention::kBf16Versions, options, report);
   });
 }

@@ -6,8 +6,8 @@
 //
 // The scores, Tq x Tk for each head, are the largest array by far: with T = 4096 they are 64 times
 // as large as Q. The ladder gets rid of them: first they are stored, then kept in shared memory,
-// then there is never more than a tile of them. The last rung multiplies on matrix units, in bf16.
-// Step 7.5 has the gradients.
+// then there is never more than a tile of them. Two rungs multiply on matrix units, in bf16; two
+// are for few queries and many keys, as where text is generated. Step 7.5 has the gradients.
 //
 // A View says how far apart batches, heads and rows lie; the D numbers of a row are neighbours. Q,
 // K and V of one matrix product, (B, T, 3, H, D), are three such views. Any Tq and Tk (0 too), D
@@ -27,7 +27,7 @@
 
 #include "common/version.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
-#include "stage7_transformer/04_attention/views.h"
+#include "stage7_transformer/04_attention/problem.h"
 
 namespace attention {
 
@@ -36,8 +36,10 @@ void check(const Problem& p);
 void check_forward(const View& out, const ConstView& q, const ConstView& k, const ConstView& v,
                    const Problem& p);
 
-// Only composed reads `memory`: memory_of_composed(p) floats on the device.
+// composed and split_keys work in `memory`: so many floats on the device. T: float or bfloat16.
 size_t memory_of_composed(const Problem& p);
+template <class T>
+size_t memory_of_split_keys(const Problem& p);
 
 void launch_composed(const View& out, float* lse, const ConstView& q, const ConstView& k,
                      const ConstView& v, const Problem& p, float* memory,
@@ -48,6 +50,12 @@ void launch_fused(const View& out, float* lse, const ConstView& q, const ConstVi
 void launch_flash(const View& out, float* lse, const ConstView& q, const ConstView& k,
                   const ConstView& v, const Problem& p, float* memory = nullptr,
                   hipStream_t stream = nullptr);
+// For a few queries and many keys. Query heads that share a key head (grouped queries) are rows of
+// one head: Tq of them, not causal. T: float, or bfloat16 with sums and weights in float.
+template <class T>
+void launch_split_keys(const ViewOf<T>& out, float* lse, const ConstViewOf<T>& q,
+                       const ConstViewOf<T>& k, const ConstViewOf<T>& v, const Problem& p,
+                       float* memory, hipStream_t stream = nullptr);
 
 // What later steps call: flash, but fused for one or two queries, as where text is generated with a
 // cache of keys and values. A tile of flash's would be empty but for them.
@@ -59,31 +67,37 @@ struct LaunchOf {
   void (*run)(const ViewOf<T>& out, float* lse, const ConstViewOf<T>& q, const ConstViewOf<T>& k,
               const ConstViewOf<T>& v, const Problem& p, float* memory, hipStream_t stream);
   size_t (*memory)(const Problem& p) = [](const Problem&) { return size_t{0}; };  // floats
+  size_t most_queries = ~size_t{0};  // it takes more, but the program has no row of them
 };
-using Launch = LaunchOf<float>;
 
-inline constexpr Version<Launch> kVersions[] = {
+inline constexpr Version<LaunchOf<float>> kVersions[] = {
     {"composed",
      {launch_composed, memory_of_composed},
      "products, mask and softmax of earlier steps, through memory"},
     {"fused", {launch_fused}, "rows of scores stay in shared memory; K and V once per 8 queries"},
     {"flash", {launch_flash}, "tiles of scores in registers: online softmax, no row anywhere"},
+    {"split_keys",
+     {launch_split_keys<float>, memory_of_split_keys<float>, kFewQueries},
+     "the keys in slices, a block each: few queries, many keys"},
 };
 
-// ---- bf16 -------------------------------------------------------------------------------------
-
-// bf16 in and out, with the matrix instructions of sm_80. Sums, maxima and exponentials are float;
-// only what the matrix unit multiplies is bf16: Q, K, V and the weights of the softmax, each
-// rounded once. Rows that begin at multiples of 16 bytes are the fast case. Scores beyond 1e8 are
-// too coarse for its exponentials: rows may become 0 or NaN. Throws std::runtime_error on AMD.
+// bf16 in and out, with the matrix instructions of sm_80, or sm_90 (flash_wgmma). Sums, maxima and
+// exponentials are float; only what the matrix unit multiplies is bf16: Q, K, V and the weights of
+// the softmax, each rounded once. Rows that begin at multiples of 16 bytes are the fast case.
+// Scores beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN. Throws
+// std::runtime_error on AMD.
 void launch_flash_bf16(const Bf16View& out, float* lse, const ConstBf16View& q,
                        const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
                        float* memory = nullptr, hipStream_t stream = nullptr);
-
-// The same on sm_90.
 void launch_flash_wgmma(const Bf16View& out, float* lse, const ConstBf16View& q,
                         const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
                         float* memory = nullptr, hipStream_t stream = nullptr);
+
+// Without 16-byte rows, or causal with several queries, it is split_keys.
+size_t memory_of_split_keys_mma(const Problem& p);
+void launch_split_keys_mma(const Bf16View& out, float* lse, const ConstBf16View& q,
+                           const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
+                           float* memory, hipStream_t stream = nullptr);
 
 inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
     {"flash_bf16",
@@ -94,6 +108,13 @@ inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
      {launch_flash_wgmma},
      "a warp group copies, two multiply; softmax beside the products",
      gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
+    {"split_keys",
+     {launch_split_keys<gpu::bfloat16>, memory_of_split_keys<gpu::bfloat16>, kFewQueries},
+     "the keys in slices, a block each: few queries, many keys"},
+    {"split_keys_mma",
+     {launch_split_keys_mma, memory_of_split_keys_mma, kFewQueries},
+     "the products of a slice on matrix units, from registers to registers",
+     gemm_mixed::kNeedsOfMmaSync},
 };
 
 }  // namespace attention

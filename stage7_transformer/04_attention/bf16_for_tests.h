@@ -30,7 +30,7 @@ struct Layout {
 };
 
 // Keys of the smallest tile: a sum is rescaled once per tile.
-inline constexpr double kSmallestTile = 32;
+inline constexpr double kSmallestTile = 2;
 
 inline double to_double(bfloat16 value) { return static_cast<double>(gpu::to_float(value)); }
 inline double visible(const Problem& p, size_t row) {

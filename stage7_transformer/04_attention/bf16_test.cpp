@@ -16,8 +16,8 @@ namespace {
 using namespace attention_bf16;
 using attention::Of;
 
-// The versions that this device has: each test walks two numbers.
-static_assert(std::size(attention::kBf16Versions) == 2);
+// The versions that this device has: each test walks four numbers.
+static_assert(std::size(attention::kBf16Versions) == 4);
 std::vector<std::string> versions() {
   std::vector<std::string> names;
   for (const auto& version : attention::kBf16Versions)
@@ -36,16 +36,17 @@ struct Device {
         k(problem, problem.Tk, layout, in.k),
         v(problem, problem.Tk, layout, in.v),
         out(problem, problem.Tq, layout),
-        lse(problem.B * problem.H * problem.Tq, 0) {}
+        lse(problem.B * problem.H * problem.Tq, 0),
+        memory(version.launch.memory(problem), 0) {}
 
   // out (B, H, Tq, D).
   std::vector<bfloat16> run(bool with_lse = true) {
     version.launch.run(out.view(), with_lse ? lse.data() : nullptr, q.view(), k.view(), v.view(),
-                       problem, nullptr, nullptr);
+                       problem, memory.data(), nullptr);
     return out.to_host();
   }
   bool intact() const {
-    bool all = lse.intact();
+    bool all = lse.intact() && memory.intact();
     for (const Rows* rows : {&q, &k, &v, &out}) all = all && rows->intact();
     return all;
   }
@@ -53,7 +54,7 @@ struct Device {
   Version<attention::LaunchOf<bfloat16>> version;
   Problem problem;
   Rows q, k, v, out;
-  Guarded<float> lse;
+  Guarded<float> lse, memory;
 };
 
 Comparison check(const Inputs& in, Layout layout, const std::string& version) {
@@ -92,7 +93,7 @@ Inputs search_inputs(const Problem& problem, std::vector<size_t>& target) {
 }  // namespace
 
 TEST_CASE("bf16: stays within its bound, at any length and number of heads", "[long]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -113,7 +114,7 @@ TEST_CASE("bf16: stays within its bound, at any length and number of heads", "[l
 }
 
 TEST_CASE("bf16: pads heads of any size up to 256", "[long]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -127,7 +128,7 @@ TEST_CASE("bf16: pads heads of any size up to 256", "[long]") {
 }
 
 TEST_CASE("bf16: takes fewer queries than keys, more, and rows that see no key") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -145,8 +146,24 @@ TEST_CASE("bf16: takes fewer queries than keys, more, and rows that see no key")
   }
 }
 
+TEST_CASE("bf16: a few queries and a cache in many slices") {
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
+  if (number >= versions().size()) return;
+  const std::string version = versions()[number];
+  CAPTURE(version);
+  size_t turn = 0;
+  for (const size_t Tq : {1, 2, 4, 5, 8})
+    for (const size_t Tk : {63, 64, 65, 129, 1000}) {
+      const size_t D = turn % 3 == 0 ? 64 : turn % 3 == 1 ? 128 : 200;
+      const bool causal = ++turn % 4 == 0;
+      CAPTURE(Tq, Tk, D, causal);
+      REQUIRE_OK(
+          check(random_inputs(problem_of(1, 2, Tq, Tk, D, causal)), {turn % 2 == 0, 0}, version));
+    }
+}
+
 TEST_CASE("bf16: has enough blocks to take its large tiles") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -158,7 +175,7 @@ TEST_CASE("bf16: has enough blocks to take its large tiles") {
 }
 
 TEST_CASE("bf16: survives large scores") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -168,7 +185,7 @@ TEST_CASE("bf16: survives large scores") {
 }
 
 TEST_CASE("bf16: finds the one key that a query looks for") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -189,7 +206,7 @@ TEST_CASE("bf16: finds the one key that a query looks for") {
 }
 
 TEST_CASE("bf16: a later token changes no earlier output, and twice gives the same bits") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -215,7 +232,7 @@ TEST_CASE("bf16: a later token changes no earlier output, and twice gives the sa
 }
 
 TEST_CASE("bf16: what a query does not see adds nothing to it", "[harness]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -244,7 +261,7 @@ TEST_CASE("bf16: what a query does not see adds nothing to it", "[harness]") {
 }
 
 TEST_CASE("bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -268,7 +285,7 @@ TEST_CASE("bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
 }
 
 TEST_CASE("bf16: refuses what it can't do, and does nothing for nothing") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);
@@ -289,7 +306,7 @@ TEST_CASE("bf16: refuses what it can't do, and does nothing for nothing") {
 }
 
 TEST_CASE("bf16: on the numbers that NumPy's references are made of", "[numpy]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1});
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3});
   if (number >= versions().size()) return;
   const std::string version = versions()[number];
   CAPTURE(version);

@@ -14,6 +14,10 @@
 
 namespace attention {
 
+namespace {
+constexpr size_t kGrouped = 4;  // query heads that share a key head, where text is generated
+}
+
 std::vector<Size> sizes() {
   return {{"B", 4, 1, 2}, {"H", 16, 4, 3}, {"T", 4096, 256, 65}, {"D", 64, 64, 24}};
 }
@@ -26,14 +30,19 @@ std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bo
   const size_t B = sizes[0], H = sizes[1], T = sizes[2], D = sizes[3];
   std::vector<Problem> problems = {problem_of(B, H, T, T, D, true)};
   if (!more) {
-    if (!backward) problems.push_back(problem_of(B, H, T, T, D, false));
+    if (backward) return problems;
+    problems.push_back(problem_of(B, H, T, T, D, false));
+    problems.push_back(problem_of(B, H, kGrouped, T, D, false));
     return problems;
   }
   problems.push_back(problem_of(B, H, T, T, 2 * D, true));
   if (!backward) problems.push_back(problem_of(B, H, T, T, 2 * D, false));
   problems.push_back(problem_of(64, 6, 256, 256, 64, true));
   problems.push_back(problem_of(32, 4, 128, 128, 16, true));
-  if (!backward) problems.push_back(problem_of(8, 16, 1, T, D, true));
+  if (backward) return problems;
+  problems.push_back(problem_of(8, 16, 1, T, D, true));
+  problems.push_back(problem_of(16, 8, kGrouped, T, 2 * D, false));
+  problems.push_back(problem_of(1, 8, kGrouped, 16 * T, 2 * D, false));
   return problems;
 }
 

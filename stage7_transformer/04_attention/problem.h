@@ -11,13 +11,16 @@
 
 namespace attention {
 
+inline constexpr size_t kFewQueries = 16;  // with so many, reading the keys is all the work
+
 // B, H, T and D on a GPU, on the CPU backend and with --quick.
 std::vector<Size> sizes();
 // With a scale of 1 / sqrt(D).
 Problem problem_of(size_t B, size_t H, size_t Tq, size_t Tk, size_t D, bool causal);
 
-// One table each: the sizes given, causal and full (forwards) or causal (backwards); without --size
-// on a GPU also larger heads, what step 7.7 trains with and, forwards, a step of generating text.
+// One table each: the sizes given, causal and full (forwards) or causal (backwards), and forwards a
+// step of generating text; without --size on a GPU also larger heads, what step 7.7 trains with and
+// longer texts.
 std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bool more);
 
 // Throws UsageError where the sizes can't be, or the arrays, `arrays` with queries and as many with

@@ -8,14 +8,14 @@
 
 namespace attention {
 
-// Every tile of 8 keys or more may rescale what was there; composed adds up a row twice.
+// Every tile of 2 keys or more may rescale what was there; composed adds up a row twice.
 Roundings float_roundings(const Problem& p) {
-  const double Tk = static_cast<double>(p.Tk), tiles = std::ceil(Tk / 8);
+  const double Tk = static_cast<double>(p.Tk), tiles = std::ceil(Tk / 2);
   return {1 + tiles, 2 * Tk + tiles + 11};
 }
-// A tile of 32 keys or more may rescale what was there; exp2 is off by 2^-22, or 4 u.
+// A tile of 2 keys or more may rescale what was there; exp2 is off by 2^-22, or 4 u.
 Roundings bf16_roundings(const Problem& p) {
-  const double Tk = static_cast<double>(p.Tk), tiles = std::ceil(Tk / 32);
+  const double Tk = static_cast<double>(p.Tk), tiles = std::ceil(Tk / 2);
   return {2 * (tiles + 1), Tk + tiles + 16, 3, gpu::kBfloat16Roundoff};
 }
 

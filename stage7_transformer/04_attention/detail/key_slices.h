@@ -1,0 +1,85 @@
+// How split_keys and split_keys_mma cut the keys of a head into slices, and put slices together.
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+
+#include "common/gpu.h"
+#include "common/half.h"
+#include "stage3_ml_ops/02_softmax/detail/team.h"
+#include "stage7_transformer/04_attention/problem.h"
+
+namespace attention {
+
+inline constexpr int kSliceBlock = 128;  // threads
+
+struct Slices {
+  size_t groups;       // of Team::kRows queries, in a head
+  size_t count, keys;  // slices of a head's keys, and how many keys each of them has
+};
+
+// One round of all multiprocessors if that gives every group eight slices or more, else about four,
+// so that the last round costs little. A slice has at least two steps.
+template <class Team>
+Slices slices_of(const Problem& p) {
+  Slices slices{gpu::ceil_div(p.Tq, Team::kRows), 1, p.Tk};
+  const size_t resident = size_t{gpu::multiprocessors()} * Team::kBlocks;
+  const size_t blocks = std::max(p.heads() * slices.groups, size_t{1});
+  const size_t wanted =
+      8 * blocks <= resident ? resident / blocks : gpu::ceil_div(4 * resident, blocks);
+  const size_t most = std::max(p.Tk / (2 * Team::kStep), size_t{1});
+  const size_t steps = gpu::ceil_div(gpu::ceil_div(p.Tk, std::min(wanted, most)), Team::kStep);
+  slices.keys = std::max(steps, size_t{1}) * Team::kStep;
+  slices.count = std::max(gpu::ceil_div(p.Tk, slices.keys), size_t{1});
+  return slices;
+}
+
+// What is known of a row from some of its keys: their largest score, the sum of exp(score - max),
+// and that of exp(score - max) v, of one column.
+struct KeysSum {
+  float max = -FLT_MAX, sum = 0, out = 0;
+};
+
+// Of the keys of both.
+__device__ inline KeysSum together(const KeysSum& a, const KeysSum& b) {
+  const float max = fmaxf(a.max, b.max);
+  const float of_a = softmax::exponential(a.max - max), of_b = softmax::exponential(b.max - max);
+  return {max, of_a * a.sum + of_b * b.sum, of_a * a.out + of_b * b.out};
+}
+
+// Stores column d of row `row` of (B, H, Tq), and with column 0 its lse: `all` is of all its keys.
+template <class T>
+__device__ inline void finish_row(const ViewOf<T>& out, float* lse, const Problem& p, size_t row,
+                                  size_t d, const KeysSum& all) {
+  const size_t head = row / p.Tq, query = row % p.Tq;
+  out.head(head / p.H, head % p.H)[query * out.stride_row + d] =
+      gpu::from_float<T>(all.sum == 0 ? 0 : all.out / all.sum);
+  if (d == 0 && lse != nullptr) lse[row] = all.sum == 0 ? -INFINITY : all.max + logf(all.sum);
+}
+
+// Column d of row `row` from one slice: to its place in parts (B, H, Tq, slices, 2 + D), or to out
+// if there is no other slice.
+template <class T>
+__device__ inline void finish_slice(const ViewOf<T>& out, float* lse, const Problem& p,
+                                    float* parts, size_t slices, size_t slice, size_t row, size_t d,
+                                    const KeysSum& all) {
+  if (slices == 1) return finish_row(out, lse, p, row, d, all);
+  float* const part = parts + (row * slices + slice) * (2 + p.D);
+  if (d == 0) part[0] = all.max, part[1] = all.sum;
+  part[2 + d] = all.out;
+}
+
+// The floats of `parts`.
+inline size_t parts_of(const Problem& p, size_t slices) {
+  return slices == 1 ? 0 : p.heads() * p.Tq * slices * (2 + p.D);
+}
+
+// out, lse = the slices put together; nothing for a single one. versions/split_keys.hip has the
+// kernel.
+template <class T>
+void launch_merge(const ViewOf<T>& out, float* lse, const float* parts, const Problem& p,
+                  size_t slices, hipStream_t stream);
+
+}  // namespace attention
