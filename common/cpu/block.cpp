@@ -10,18 +10,14 @@
 // fibers on purpose. What the kernels do is ordered for it by release and acquire, below.
 #include "common/cpu/block.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
 #include <numeric>
-#include <thread>
+#include <string>
 
 #include "common/cpu/grid_barrier.h"
+#include "common/cpu/guard_pages.h"
 #include "common/cpu/internal.h"
 #include "common/cpu/sanitizers.h"
-#include "common/cpu/static_shared.h"
 
 namespace cpu {
 
@@ -30,97 +26,6 @@ __thread bool block_aborted = false;
 namespace {
 
 thread_local BlockRunner* runner = nullptr;
-thread_local unsigned last_launch = 0;  // its number
-
-constexpr size_t kPage = 4096;
-constexpr size_t kStackBytes = 256 * 1024;
-constexpr size_t kSharedArena = 64 * 1024;
-constexpr unsigned kNoFiber = ~0u;
-
-// What nobody has written reads as NaN in every type, but not as what fills new buffers: a result
-// that was computed from it is not taken for one that was never written.
-constexpr unsigned char kPoison[] = {0xFF, 0xFF, 0xFF, 0x7F};
-
-char* map_with_guards(size_t bytes) {
-  void* memory = mmap(nullptr, bytes + 2 * kPage, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    std::fprintf(stderr, "cpu backend: no memory for the stacks of a block\n");
-    std::exit(1);
-  }
-  char* begin = static_cast<char*>(memory);
-  mprotect(begin, kPage, PROT_NONE);
-  mprotect(begin + kPage + bytes, kPage, PROT_NONE);
-  return begin + kPage;
-}
-
-void unmap_with_guards(char* memory, size_t bytes) { munmap(memory - kPage, bytes + 2 * kPage); }
-
-void poison(void* memory, size_t bytes) {
-  char* begin = static_cast<char*>(memory);
-  size_t at = 0;
-  for (; at + sizeof(kPoison) <= bytes; at += sizeof(kPoison))
-    std::memcpy(begin + at, kPoison, sizeof(kPoison));
-  std::memcpy(begin + at, kPoison, bytes - at);
-}
-
-bool is_poisoned(const char* begin, size_t bytes) {
-  const size_t first = std::min(bytes, sizeof(kPoison));
-  return std::memcmp(begin, kPoison, first) == 0 &&
-         std::memcmp(begin, begin + first, bytes - first) == 0;
-}
-
-// Is each of these bytes poison? Of many of them, is each of some? Whoever writes an array writes
-// more than single words of it, and nearly always its first one.
-bool looks_poisoned(const char* begin, size_t bytes) {
-  constexpr size_t kFew = 1024, kSamples = 8, kWord = 8;
-  if (bytes <= kFew) return bytes == 0 || is_poisoned(begin, bytes);
-  for (size_t i = 0; i < kSamples; ++i)
-    if (!is_poisoned(begin + (bytes - kWord) * i / (kSamples - 1) / kWord * kWord, kWord))
-      return false;
-  return true;
-}
-
-// ThreadSanitizer gives each block of a launch fibers of its own, and to make one takes it half a
-// millisecond. What the launches before have done is ordered before a launch, so their fibers,
-// which lie here, can be used again.
-struct KeptFiber {
-  char* stack;
-  void* sanitizer;
-  unsigned launch;  // in which it was used last
-};
-constexpr size_t kMostKept = 4096;  // ThreadSanitizer knows 8128 threads
-KeptFiber kept_fibers[kMostKept];   // those of the oldest launches first, in a ring
-size_t kept_first = 0, kept_count = 0;
-std::atomic_flag kept_busy = ATOMIC_FLAG_INIT;  // a mutex would order one block behind another
-
-template <class Action>
-void with_kept(Action&& action) {
-  while (kept_busy.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
-  action();
-  kept_busy.clear(std::memory_order_release);
-}
-
-// A fiber that no block of this launch has used; without a stack where there is none.
-KeptFiber take_fiber(unsigned launch) {
-  KeptFiber found{};
-  with_kept([&] {
-    if (kept_count == 0 || kept_fibers[kept_first].launch == launch) return;
-    found = kept_fibers[kept_first];
-    kept_first = (kept_first + 1) % kMostKept, --kept_count;
-  });
-  return found;
-}
-
-bool keep_fiber(const KeptFiber& fiber) {
-  bool kept = false;
-  with_kept([&] {
-    if (kept_count == kMostKept) return;
-    kept_fibers[(kept_first + kept_count++) % kMostKept] = fiber;
-    kept = true;
-  });
-  return kept;
-}
 
 }  // namespace
 
@@ -144,14 +49,7 @@ BlockRunner::BlockRunner()
 
 BlockRunner::~BlockRunner() {
   remove_from_watchdog(this);
-  for (Fiber& fiber : fibers_) {
-    if (fiber.stack == nullptr || &fiber == &fibers_[0]) continue;
-    if (sanitizer::kThreads && keep_fiber({fiber.stack, fiber.sanitizer, last_launch})) continue;
-    sanitizer::destroy_fiber(fiber.sanitizer);
-    // A fiber's last switch leaves its lowest frame marked; the address may become anything next.
-    sanitizer::forget_frames(fiber.stack, kStackBytes);
-    unmap_with_guards(fiber.stack, kStackBytes);
-  }
+  free_fibers();
   unmap_with_guards(shared_arena_, kSharedArena);
   runner = nullptr;
 }
@@ -159,7 +57,7 @@ BlockRunner::~BlockRunner() {
 bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid,
                       bool again) {
   launch_ = &launch, body_ = body, grid_ = grid;
-  last_launch = launch_number;
+  launch_number_ = launch_number;
   position_ = {block,
                {launch.block.x, launch.block.y, launch.block.z},
                {launch.grid.x, launch.grid.y, launch.grid.z}};
@@ -173,15 +71,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
     for (Wave& wave : waves_) wave.arrived = 0, wave.waiting = wave.votes[0] = wave.votes[1] = 0;
     waves_used_ = false;
   }
-  if (device().poison) poison_static_shared();
-  if (launch.shared_bytes > 0) {
-    const size_t bytes = (launch.shared_bytes + 15) / 16 * 16;
-    const bool at_begin = device().guard == Device::Guard::begin;
-    dynamic_shared_ = shared_arena_ + (at_begin ? 0 : kSharedArena - bytes);
-    poison(dynamic_shared_, bytes);
-  } else {
-    dynamic_shared_ = shared_arena_ + kSharedArena;  // the guard page
-  }
+  place_shared_memory();
   if (precise_) {
     order_threads();
     // ThreadSanitizer orders a fiber behind its creator: all must come from the host's own stack.
@@ -197,16 +87,6 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   const bool ok = !aborting_;
   aborting_ = block_aborted = false;
   return ok;
-}
-
-// A program may have a megabyte of shared variables, of which a kernel uses few; the others still
-// are poison.
-void BlockRunner::poison_static_shared() {
-  if (thread_locals_ == nullptr) thread_locals_ = thread_local_variables();
-  for (const SharedVariable& variable : shared_variables()) {
-    char* begin = thread_locals_ + variable.offset;
-    if (!looks_poisoned(begin, variable.bytes)) poison(begin, variable.bytes);
-  }
 }
 
 // The threads in the order in which they start. A random one is drawn when it is needed.
@@ -272,69 +152,6 @@ void BlockRunner::start_threads(unsigned self) {
   sanitizer::release(&launch_sync);
 }
 
-void BlockRunner::enter_fiber(boost::context::detail::transfer_t from) {
-  *static_cast<Context*>(from.data) = from.fctx;
-  BlockRunner& self = *runner;
-  const void* stack = nullptr;
-  size_t bytes = 0;
-  sanitizer::finish_switch(nullptr, &stack, &bytes);
-  Fiber& host = self.fibers_[0];  // the first fiber is always entered from the host's own stack
-  if (host.stack == nullptr)
-    host.stack = static_cast<char*>(const_cast<void*>(stack)), host.stack_bytes = bytes;
-  self.work(self.current_);
-}
-
-unsigned BlockRunner::idle_fiber() {
-  if (idle_.empty()) return new_fiber();
-  const unsigned fiber = idle_.back();
-  idle_.pop_back();
-  return fiber;
-}
-
-unsigned BlockRunner::new_fiber() {
-  const unsigned index = static_cast<unsigned>(fibers_.size());
-  Fiber fiber;
-  if (sanitizer::kThreads) {
-    const KeptFiber kept = take_fiber(last_launch);
-    fiber.stack = kept.stack, fiber.sanitizer = kept.sanitizer;
-  }
-  if (fiber.stack == nullptr) {
-    fiber.stack = map_with_guards(kStackBytes);
-    fiber.sanitizer = sanitizer::create_fiber();
-  }
-  fiber.stack_bytes = kStackBytes;
-  fibers_.push_back(fiber);
-  prepare(index);
-  return index;
-}
-
-// Stacks begin at page boundaries: without a stagger the frames of all threads would compete for
-// the same few sets of the first-level cache.
-void BlockRunner::prepare(unsigned fiber) {
-  const size_t bytes = kStackBytes - fiber % 16 * 256;
-  fibers_[fiber].context =
-      boost::context::detail::make_fcontext(fibers_[fiber].stack + bytes, bytes, &enter_fiber);
-}
-
-void BlockRunner::leave_fiber() {
-  if (current_ == 0) return;
-  const Fiber& host = fibers_[0];
-  sanitizer::start_switch(nullptr, host.stack, host.stack_bytes, host.sanitizer);
-}
-
-void BlockRunner::abandon_fibers() {
-  if (current_ != 0) sanitizer::finish_switch(nullptr, nullptr, nullptr);
-  idle_.clear();
-  for (unsigned f = static_cast<unsigned>(fibers_.size()); f-- > 1;) {
-    sanitizer::forget_frames(fibers_[f].stack, kStackBytes);
-    prepare(f);
-    idle_.push_back(f);
-  }
-  current_ = 0;
-  running = false;
-  waves_used_ = true;  // half-done exchanges are cleared when the next block starts
-}
-
 // In random order the ring is one of all permutations at any time, each as likely as the others. In
 // the order `waves` the lanes of a wave go on before any other thread.
 void BlockRunner::make_ready(unsigned fiber) {
@@ -398,12 +215,6 @@ Switch BlockRunner::arrive_at_barrier(unsigned thread, const Site& site, bool vo
   else if (barrier_count_ == size_)
     open_barrier();
   return next_switch();
-}
-
-void BlockRunner::diverged_at_barrier(unsigned thread, const Site& site) {
-  const unsigned other = fibers_[at_barrier_[0]].thread;
-  abort(name_of(other) + " waits at " + name_of(*barrier_site_) + " while " + name_of(thread) +
-        " waits at " + name_of(site) + ": all threads of a block must reach the same barrier");
 }
 
 void BlockRunner::open_barrier() {
@@ -491,102 +302,6 @@ WaveMask64 BlockRunner::read_votes(const Exchange& exchange) const {
 }
 WaveMask64 BlockRunner::read_participants(const Exchange& exchange) const {
   return waves_[exchange.wave].participants[exchange.phase & 1];
-}
-
-// ---- Stuck ------------------------------------------------------------------------------------
-
-// Nothing can run and no thread is left to start, but not all have finished.
-void BlockRunner::resolve() {
-  std::vector<bool> waits(size_, false);
-  for (unsigned i = 0; i < barrier_count_; ++i) waits[fibers_[at_barrier_[i]].thread] = true;
-
-  const unsigned wave_lanes = static_cast<unsigned>(wave_size());
-  bool progressed = false;
-  std::string why;
-  for (unsigned w = 0; waves_used_ && w * wave_lanes < size_; ++w) {
-    Wave& wave = waves_[w];
-    if (wave.arrived == 0) continue;
-    const unsigned base = w * wave_lanes;
-    const unsigned some = base + static_cast<unsigned>(__builtin_ctzll(wave.waiting));
-    bool diverged = false;
-    for (unsigned lane = 0; lane < lanes(w); ++lane) {
-      if (!waits[base + lane]) continue;
-      diverged = true;
-      why = name_of(some) + " waits at " + name_of(*wave.site) + " while " + name_of(base + lane) +
-            " of the same wave waits at " + name_of(*barrier_site_);
-    }
-    if (diverged) continue;
-    complete(wave, kNoFiber);  // the other lanes have returned: HIP goes on without them
-    progressed = true;
-  }
-  if (progressed) return;
-  if (why.empty()) {
-    const auto gone = std::find(waits.begin(), waits.end(), false) - waits.begin();
-    why = name_of(fibers_[at_barrier_[0]].thread) + " waits at " + name_of(*barrier_site_) +
-          " but " + name_of(static_cast<unsigned>(gone)) + " has returned without reaching it";
-  }
-  abort(why);
-}
-
-// Gives the block up: every thread that waits gets an exception, no further thread is started.
-void BlockRunner::abort(const std::string& why) {
-  if (aborting_) return;
-  aborting_ = block_aborted = true;
-  const uint3 b = position_.block;
-  diagnosis_ = std::string("kernel ") + launch_->kernel + ", block (" + std::to_string(b.x) + "," +
-               std::to_string(b.y) + "," + std::to_string(b.z) + "): " + why;
-  finished_ += size_ - started_;
-  started_ = size_;
-  for (unsigned i = 0; i < barrier_count_; ++i) make_ready(at_barrier_[i]);
-  barrier_count_ = 0;
-  if (waves_used_)
-    for (Wave& wave : waves_)
-      if (wave.arrived > 0) complete(wave, kNoFiber);
-}
-
-std::string BlockRunner::name_of(unsigned thread) const {
-  const uint3 d = position_.block_dim;
-  return "thread (" + std::to_string(thread % d.x) + "," + std::to_string(thread / d.x % d.y) +
-         "," + std::to_string(thread / d.x / d.y) + ")";
-}
-
-std::string BlockRunner::name_of(const Site& site) const {
-  return std::string(site.what) + " " + site.file + ":" + std::to_string(site.line);
-}
-
-std::string BlockRunner::where() const {
-  const uint3 b = position_.block;
-  std::string text = std::string("kernel ") + launch_->kernel + ", block (" + std::to_string(b.x) +
-                     "," + std::to_string(b.y) + "," + std::to_string(b.z) + ")";
-  if (precise_) text += ", " + name_of(fibers_[current_].thread);
-  return text;
-}
-
-bool BlockRunner::is_stack_guard(const void* address) const {
-  const char* a = static_cast<const char*>(address);
-  for (size_t f = 1; f < fibers_.size(); ++f)
-    if (a >= fibers_[f].stack - kPage && a < fibers_[f].stack) return true;
-  return false;
-}
-
-bool BlockRunner::is_shared_guard(const void* address) const {
-  const char* a = static_cast<const char*>(address);
-  const char* end = shared_arena_ + kSharedArena;
-  return a >= shared_arena_ - kPage && a < end + kPage && !(a >= shared_arena_ && a < end);
-}
-
-void BlockRunner::sanitized_jump(const Switch& next) {
-  const unsigned self = static_cast<unsigned>(
-      reinterpret_cast<Fiber*>(reinterpret_cast<char*>(next.from) - offsetof(Fiber, context)) -
-      fibers_.data());
-  void* fake_stack = nullptr;
-  const Fiber& to = fibers_[current_];
-  sanitizer::start_switch(&fake_stack, to.stack, to.stack_bytes, to.sanitizer);
-  const auto came_from = boost::context::detail::jump_fcontext(next.to, next.from);
-  *static_cast<Context*>(came_from.data) = came_from.fctx;
-  sanitizer::finish_switch(fake_stack, nullptr, nullptr);
-  sanitizer::acquire(fibers_[self].sync);
-  fibers_[self].site = nullptr;
 }
 
 // ---- What kernels call ------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-// One block of GPU threads on one host thread. For common/cpu/*.cpp only.
+// One block of GPU threads on one host thread: its scheduler (block.cpp), fibers
+// (block_fibers.cpp), shared memory (block_shared.cpp), and what is said of it when it can't go on
+// (block_diagnosis.cpp). For common/cpu/*.cpp only.
 #pragma once
 
 #include <csetjmp>
@@ -126,16 +128,11 @@ class BlockRunner {
     unsigned fiber[64];
   };
 
-  static void enter_fiber(boost::context::detail::transfer_t from);
+  void order_threads();
   void work(unsigned self);
   void start_threads(unsigned self);
-  [[gnu::noinline]] unsigned idle_fiber();
-  unsigned new_fiber();
-  void prepare(unsigned fiber);
   Switch next_switch();
   void switch_to(unsigned fiber);
-  void order_threads();
-  void poison_static_shared();
   void make_ready(unsigned fiber);
   bool any_ready() const { return ready_head_ != ready_tail_; }
   // Is a thread that has waited next? Else one that has not started.
@@ -143,16 +140,30 @@ class BlockRunner {
   bool starts_one();
   unsigned next_ready() { return ready_[ready_head_++ % kMaxThreads]; }
   [[gnu::noinline]] void open_barrier();
-  [[gnu::noinline]] void diverged_at_barrier(unsigned thread, const Site& site);
   void complete(Wave& wave, unsigned except_fiber);
   unsigned lanes(unsigned wave) const;
+
+  static void enter_fiber(boost::context::detail::transfer_t from);
+  [[gnu::noinline]] unsigned idle_fiber();
+  unsigned new_fiber();
+  void prepare(unsigned fiber);
+  void free_fibers();
+
+  void place_shared_memory();
+  void poison_static_shared();
+
+  [[gnu::noinline]] void diverged_at_barrier(unsigned thread, const Site& site);
   [[gnu::noinline, gnu::cold]] void resolve();
   [[gnu::noinline, gnu::cold]] void abort(const std::string& why);
   std::string name_of(unsigned thread) const;
   std::string name_of(const Site& site) const;
 
+  static constexpr unsigned kNoFiber = ~0u;
+  static constexpr size_t kSharedArena = 64 * 1024;
+
   const Launch* launch_ = nullptr;
   const void* body_ = nullptr;
+  unsigned launch_number_ = 0;  // of the launch that is or was the last one here
   Position position_{};
   GridBarrier* grid_ = nullptr;
   bool precise_ = false, aborting_ = false;
