@@ -1,5 +1,5 @@
 // The host half of HIP on the CPU backend: the functions of the hip* API that the course calls.
-// Implemented in errors.cpp, device.cpp, memory.cpp, copy.cpp and stream.cpp.
+// Implemented in the .cpp files beside it, a subject each.
 //
 // Everything runs at once, on the calling thread's behalf: when a launch or a copy returns, its
 // work is done. Streams and events therefore order nothing by themselves, but their rules are kept:
