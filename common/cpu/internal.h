@@ -65,7 +65,7 @@ std::string last_diagnosis();
 // What hipDeviceReset() does to the errors: those of the current device.
 void forget_errors();
 
-// ---- Memory (memory.cpp) ----------------------------------------------------------------------
+// ---- Memory (memory.cpp, pointers.cpp, reach.cpp, redzones.cpp) --------------------------------
 
 enum class PointerKind { device, pinned, freed, host, null };
 // A live buffer and the guard pages around it are device or pinned, a remembered freed one is
@@ -108,7 +108,7 @@ std::vector<std::string> describe_leaks(size_t most);
 // On as many threads as the size is worth (copy.cpp).
 void fill_bytes(void* to, int value, size_t bytes);
 
-// ---- Streams and graphs (stream.cpp) ----------------------------------------------------------
+// ---- Streams and graphs (stream.cpp, capture.cpp) ---------------------------------------------
 
 // May work be queued on this stream now? Else hipErrorInvalidHandle, or the capture error that
 // follows from it.

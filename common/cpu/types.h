@@ -136,7 +136,7 @@ enum [[nodiscard]] hipError_t : int{
 };
 
 // ---- Handles ----------------------------------------------------------------------------------
-// Opaque: the structures behind them are never defined, a handle is a number that stream.cpp looks
+// Opaque: the structures behind them are never defined, a handle is a number that handles.h looks
 // up. So a destroyed or made-up handle is an error and not a crash.
 using hipStream_t = struct ihipStream_t*;
 using hipEvent_t = struct ihipEvent_t*;
