@@ -5,124 +5,26 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <optional>
 
-#include "common/output_file.h"
-#include "common/sizes.h"
+#include "common/option_values.h"
+
+using option_values::check_input_path;
+using option_values::check_name;
+using option_values::check_output_path;
+using option_values::parse_count;
+using option_values::parse_number;
+using option_values::usage_error;
 
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
-
-[[noreturn]] void usage_error(const std::string& text) { throw UsageError(text); }
 
 // What --help and --list print. Throws std::runtime_error where stdout does not take it.
 void print_answer(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(std::string("stdout: ") + std::strerror(errno));
-}
-
-// Digits only: what std::stoull also takes ("-1", " 7", "0x10") is refused. Empty where there is
-// anything else, or where the number does not fit into 64 bits.
-std::optional<std::uint64_t> parse_number(const std::string& text) {
-  if (text.empty()) return {};
-  std::uint64_t number = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9') return {};
-    const std::uint64_t digit = static_cast<std::uint64_t>(c - '0');
-    if (number > (kLargest - digit) / 10) return {};
-    number = 10 * number + digit;
-  }
-  return number;
-}
-
-// One extent: 1000, 64k, 1M, 2G or 2^28.
-std::size_t parse_extent(const std::string& text) {
-  const auto garbage = [&] {
-    usage_error(fmt::format(
-        "--size: '{}' is not a size; write 1000, 64k, 1M, 2G or 2^28 (at most 2^64 - 1)", text));
-  };
-  std::uint64_t base, count = 1, factor;
-  if (const std::size_t caret = text.find('^'); caret != std::string::npos) {
-    const auto left = parse_number(text.substr(0, caret));
-    const auto right = parse_number(text.substr(caret + 1));
-    if (!left || !right || (*left > 1 && *right > 63)) garbage();
-    base = 1, count = *left > 1 ? *right : std::min<std::uint64_t>(*right, 1), factor = *left;
-  } else {
-    const char suffix = text.empty() ? '\0' : text.back();
-    const std::size_t place = std::string("kKmMgG").find(suffix);
-    const bool has_suffix = suffix != '\0' && place != std::string::npos;
-    const auto number = parse_number(has_suffix ? text.substr(0, text.size() - 1) : text);
-    if (!number) garbage();
-    base = *number, count = has_suffix ? place / 2 + 1 : 0, factor = 1024;
-  }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (factor != 0 && base > kLargest / factor) garbage();
-    base *= factor;
-  }
-  return base;
-}
-
-// "MxNxK"
-std::string size_names(const ProgramInfo& program) {
-  std::string names;
-  for (const Size& size : program.sizes) names += (names.empty() ? "" : "x") + size.name;
-  return names;
-}
-
-std::vector<std::size_t> parse_sizes(const std::string& text, const ProgramInfo& program) {
-  std::vector<std::size_t> extents;
-  for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
-    end = std::min(text.find('x', begin), text.size());
-    extents.push_back(parse_extent(text.substr(begin, end - begin)));
-  }
-  if (extents.size() != program.sizes.size())
-    usage_error(fmt::format("--size: {} takes {} ({} number{}), '{}' has {}", program.name,
-                            size_names(program), program.sizes.size(),
-                            program.sizes.size() == 1 ? "" : "s", text, extents.size()));
-  sizes::checked_product(extents);
-  return extents;
-}
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-// Levenshtein's distance: how many letters must be put in, taken out or changed. A capital is the
-// same letter.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
-      const std::size_t changed = diagonal + (same ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
-
-// Refuses a name that is none of `names`, which are not empty.
-void check_name(const char* option, const std::string& name,
-                const std::vector<std::string>& names) {
-  std::string known, nearest = names.front();
-  for (const std::string& candidate : names) {
-    if (candidate == name) return;
-    known += (known.empty() ? "" : ", ") + candidate;
-    if (edit_distance(name, candidate) < edit_distance(name, nearest)) nearest = candidate;
-  }
-  usage_error(fmt::format("{}: '{}' is unknown, did you mean '{}'? There are {}", option, name,
-                          nearest, known));
 }
 
 void check_version(const std::string& name, const ProgramInfo& program) {
@@ -131,26 +33,6 @@ void check_version(const std::string& name, const ProgramInfo& program) {
   std::vector<std::string> names;
   for (const VersionInfo& version : program.versions) names.push_back(version.name);
   check_name("--version", name, names);
-}
-
-// forward, reverse, waves or random:SEED.
-bool is_order(const std::string& text) {
-  return text == "forward" || text == "reverse" || text == "waves" ||
-         (text.rfind("random:", 0) == 0 && parse_number(text.substr(7)));
-}
-
-// A file that the program is to write must be one that it can write: hours later it is too late.
-void check_output_path(const char* option, const std::string& path) {
-  if (path.empty()) usage_error(fmt::format("{}: the file has no name", option));
-  if (const std::string obstacle = output_file::obstacle(path); !obstacle.empty())
-    usage_error(fmt::format("{}: {} {}", option, path, obstacle));
-}
-
-void check_input_path(const char* option, const std::string& path) {
-  std::error_code ignored;
-  if (path.empty()) usage_error(fmt::format("{}: the file has no name", option));
-  if (fs::is_directory(path, ignored)) usage_error(fmt::format("{}: {} is a folder", option, path));
-  if (!fs::exists(path, ignored)) usage_error(fmt::format("{}: there is no file {}", option, path));
 }
 
 // One line per version: its name and what it teaches.
@@ -184,28 +66,6 @@ std::string default_sizes(const ProgramInfo& program, const std::string& backend
 // ---- Programs that train ------------------------------------------------------------------------
 
 const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam", "adamw"};
-
-// A number from 1 to `largest`: epochs, samples.
-std::size_t parse_count(const char* option, const std::string& text, std::size_t largest) {
-  const auto number = parse_number(text);
-  if (!number || *number < 1 || *number > largest)
-    usage_error(fmt::format("{}: '{}' is not a number from 1 to {}", option, text, largest));
-  return *number;
-}
-
-// Kernels take it as a float, so it must not overflow or vanish there. The decimal point is a point
-// whatever the locale says.
-double parse_learning_rate(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool is_number = error == std::errc() && stop == end;
-  if (!is_number || !(value >= std::numeric_limits<float>::min()) ||
-      value > std::numeric_limits<float>::max())
-    usage_error(fmt::format(
-        "--lr: '{}' is not a learning rate; write a number above 0 such as 0.001 or 1e-3", text));
-  return value;
-}
 
 // What is read as text first.
 struct TrainingTexts {
@@ -259,8 +119,9 @@ void check_training_options(const CLI::App& app, const TrainingDefaults& default
   training.batch = defaults.batch > 0 && given("--batch")
                        ? parse_count("--batch", texts.batch, 1000000)
                        : defaults.batch;
-  training.learning_rate = training.learning_rate_given ? parse_learning_rate(texts.learning_rate)
-                                                        : defaults.learning_rate;
+  training.learning_rate = training.learning_rate_given
+                               ? option_values::parse_learning_rate(texts.learning_rate)
+                               : defaults.learning_rate;
   check_name("--optimizer", training.optimizer, kOptimizers);
 
   if (given("--checkpoint")) check_output_path("--checkpoint", training.checkpoint);
@@ -275,7 +136,7 @@ void check_training_options(const CLI::App& app, const TrainingDefaults& default
     usage_error(fmt::format("{} is for one model: name one --version",
                             given("--evaluate") ? "--evaluate" : "--checkpoint"));
   std::error_code ignored;
-  if (defaults.data && given("--data") && !fs::is_directory(training.data, ignored))
+  if (defaults.data && given("--data") && !std::filesystem::is_directory(training.data, ignored))
     usage_error(fmt::format("--data: there is no folder '{}'", training.data));
 }
 
@@ -303,7 +164,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
     size_option = app.add_option("--size", size,
                                  fmt::format("each as in 1000, 64k, 1M or 2^28 ({})",
                                              default_sizes(program, backend)))
-                      ->type_name(size_names(program));
+                      ->type_name(option_values::size_names(program));
   auto* seed_option =
       app.add_option("--seed", seed, "seed of the random inputs (default 1)")->type_name("NUMBER");
   auto* repeat_option =
@@ -354,7 +215,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
 
   options->sizes_given = size_option != nullptr && size_option->count() > 0;
   if (options->sizes_given) {
-    options->sizes = parse_sizes(size, program);
+    options->sizes = option_values::parse_sizes(size, program);
   } else {
     options->sizes.clear();
     for (const Size& s : program.sizes)
@@ -392,7 +253,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
     setenv("HIP_CPU_DEVICES", devices.c_str(), 1);
   }
   if (order_option->count() > 0) {
-    if (!is_order(order))
+    if (!option_values::is_order(order))
       usage_error(
           fmt::format("--order: '{}' is none of forward, reverse, waves, random:SEED", order));
     setenv("HIP_CPU_ORDER", order.c_str(), 1);

@@ -1,4 +1,5 @@
-// The command line that every program shares. Parsed in options.cpp (CLI11 stays in there).
+// The command line that every program shares. Parsed in options.cpp (CLI11 stays in there) and
+// option_values.cpp.
 #pragma once
 
 #include <cstddef>
