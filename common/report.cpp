@@ -7,19 +7,23 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include "common/output_file.h"
 #include "common/printable.h"
+#include "common/report_rows.h"
+
+using report_rows::of_peer;
+using report_rows::peers_of;
+using report_rows::Rate;
+using report_rows::rate_of;
+using report_rows::status;
+using report_rows::was_compared;
 
 namespace {
-
-using Json = nlohmann::ordered_json;  // keeps the order in which keys are added
 
 // ---- Figures ----------------------------------------------------------------------------------
 
@@ -50,55 +54,6 @@ std::string percent_text(double share) {
   return fmt::format("{:.{}f}%", 100 * share, share < 0.0995 ? 1 : 0);
 }
 
-// How fast a row was, by the measure of the limit that it is held against.
-struct Rate {
-  double value = 0;  // per second; 0: not timed, or no work stated
-  bool is_bytes = true;
-  const char* limit_name = "none";
-  double of_limit = 0;  // 0: the limit is unknown
-};
-
-Rate rate_of(const Row& row, const Limits& limits) {
-  Rate rate;
-  double limit = 0;
-  switch (row.work.limit) {
-    case Work::Limit::copy:
-      rate.limit_name = "copy", limit = limits.copy;
-      break;
-    case Work::Limit::read:
-      rate.limit_name = "read", limit = limits.read;
-      break;
-    case Work::Limit::fma:
-      rate.limit_name = "fma", limit = limits.fma, rate.is_bytes = false;
-      break;
-    case Work::Limit::none:
-      rate.is_bytes = row.work.bytes > 0;
-      break;
-  }
-  const double work = rate.is_bytes ? row.work.bytes : row.work.operations;
-  if (row.ms > 0) rate.value = work / (row.ms / 1e3);
-  if (limit > 0) rate.of_limit = rate.value / limit;
-  return rate;
-}
-
-// The peers that the versions of a table are held against: the timed ones at its top.
-std::vector<const Row*> peers_of(const std::vector<Row>& rows) {
-  std::vector<const Row*> peers;
-  for (const Row& row : rows) {
-    if (!row.peer) break;
-    if (row.ms > 0) peers.push_back(&row);
-  }
-  return peers;
-}
-
-// The peer's time over the row's: above 1, the row is faster. 0: the row was not timed.
-double of_peer(const Row& row, const Row& peer) { return row.ms > 0 ? peer.ms / row.ms : 0; }
-
-const char* status(const Row& row) {
-  if (!row.skipped.empty()) return "skipped";
-  return row.check.ok && row.missed.empty() ? "ok" : "FAIL";
-}
-
 // ---- Cells ------------------------------------------------------------------------------------
 
 // How many characters a UTF-8 text shows: all bytes but the continuations.
@@ -116,8 +71,6 @@ std::string index_text(std::size_t index, const std::vector<std::size_t>& shape)
   }
   return fmt::format("[{}{}]", index, text);
 }
-
-bool was_compared(const Row& row) { return row.skipped.empty() && row.check.compared > 0; }
 
 // The largest error of all elements.
 std::string error_text(const Row& row) {
@@ -177,54 +130,6 @@ void write_file(const std::string& path, const std::string& text) {
                                                              std::fclose);
   if (!file || !put(file.get()))
     throw std::runtime_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
-}
-
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc;
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
-// A figure that was not taken is null; so is, in nlohmann-json, NaN or infinity.
-Json figure(double value) { return value == 0 ? Json() : Json(value); }
-
-// A name that is not UTF-8 is repaired instead of refused: a device's name is the driver's.
-std::string dump(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-Json row_json(const Row& row, const std::vector<const Row*>& peers, const Limits& limits) {
-  const Rate rate = rate_of(row, limits);
-  const Comparison& check = row.check;
-  const bool compared = was_compared(row);
-  Json shares = Json::object();
-  for (const Row* peer : peers)
-    if (!row.peer && row.ms > 0) shares[peer->name] = of_peer(row, *peer);
-  return {{"name", row.name},
-          {"lesson", row.lesson},
-          {"peer", row.peer},
-          {"status", status(row)},
-          {"skipped", row.skipped},
-          {"ms", figure(row.ms)},
-          {"ms_p10", figure(row.ms_p10)},
-          {"ms_p90", figure(row.ms_p90)},
-          {"rate", figure(rate.value)},
-          {"rate_unit", rate.is_bytes ? "B/s" : "operations/s"},
-          {"of_limit", figure(rate.of_limit)},
-          {"limit", rate.limit_name},
-          {"of_peer", shares},
-          {"max_error", compared ? Json(check.max_error) : Json()},
-          {"of_bound", compared ? Json(check.of_bound) : Json()},
-          {"bound", compared ? Json(check.bound) : Json()},
-          {"index", check.index},
-          {"first", check.first},
-          {"compared", check.compared},
-          {"failed", check.failed},
-          {"unwritten", check.unwritten},
-          {"note", row.note}};
 }
 
 }  // namespace
@@ -358,59 +263,4 @@ void Report::print_row(const Row& row) {
                 rate_text(rate.value, rate.is_bytes ? "B/s" : "FLOP/s"),
                 percent_text(rate.of_limit), shares, error_text(row), share_text(row),
                 verdict_text(row) + note));
-}
-
-std::string Report::json() const {
-  Json tables = Json::array(), facts = Json::array();
-  std::string headline = tables_.empty() ? "" : tables_.front().problem;
-  for (const Table& table : tables_)
-    if (table.problem == headline_) headline = headline_;
-  for (const Table& table : tables_) {
-    Json rows = Json::array();
-    for (const Row& row : table.rows) rows.push_back(row_json(row, peers_of(table.rows), limits_));
-    tables.push_back({{"problem", table.problem},
-                      {"sampled", table.sampled},
-                      {"reference_ms", figure(table.reference_ms)},
-                      {"rows", rows}});
-  }
-  for (const Fact& fact : facts_)
-    facts.push_back({{"name", fact.name}, {"value", fact.value}, {"unit", fact.unit}});
-  Json dimensions = Json::array();
-  for (const Size& size : program_.sizes) dimensions.push_back(size.name);
-  const Json report = {{"schema", 1},
-                       {"step", program_.step},
-                       {"program", program_.name},
-                       {"summary", program_.summary},
-                       {"date", date_now()},
-                       {"commit", build_commit()},
-                       {"headline", headline},
-                       {"quick", options_.quick},
-                       {"dimensions", dimensions},
-                       {"seed", options_.seed},
-                       {"device",
-                        {{"name", device_.name},
-                         {"backend", device_.backend},
-                         {"toolkit", device_.toolkit},
-                         {"wave_size", device_.wave_size},
-                         {"multiprocessors", device_.multiprocessors}}},
-                       {"limits",
-                        {{"copy_bytes_per_s", figure(limits_.copy)},
-                         {"read_bytes_per_s", figure(limits_.read)},
-                         {"fma_operations_per_s", figure(limits_.fma)}}},
-                       {"tables", tables},
-                       {"facts", facts}};
-  // The series by hand, one line for each row: a picture has thousands of them.
-  std::string text = dump(report, 1);
-  text.erase(text.rfind("\n}"));
-  text += ",\n \"series\": {";
-  for (const Series& series : series_) {
-    text += fmt::format("{}\n  {}: {{\n   \"columns\": {},\n   \"rows\": [",
-                        &series == &series_.front() ? "" : ",", dump(series.name),
-                        dump(series.columns));
-    for (const std::vector<double>& row : series.rows)
-      text += fmt::format("{}\n    {}", &row == &series.rows.front() ? "" : ",", dump(row));
-    text += series.rows.empty() ? "]\n  }" : "\n   ]\n  }";
-  }
-  text += series_.empty() ? "}\n}\n" : "\n }\n}\n";
-  return text;
 }

@@ -1,5 +1,5 @@
 // What a program prints and writes: one table per problem size, and the same facts as JSON.
-// Implemented in report.cpp (fmt and nlohmann-json stay in there).
+// Printed by report.cpp, written as JSON by report_json.cpp (nlohmann-json stays in there).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 """What the programs wrote with --json: read, checked against the schema, summed up in a line each.
 
-The schema (number 1) is written by common/report.cpp; figures are worded as it words them. A figure
+The schema (number 1) is written by common/report_json.cpp; figures are worded as report.cpp words them. A figure
 that was not taken, and one that is not a number, is null.
 """
 
