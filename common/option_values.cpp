@@ -1,3 +1,4 @@
+// The values of options: numbers, sizes, names and files.
 #include "common/option_values.h"
 
 #include <fmt/format.h>

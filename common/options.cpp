@@ -1,3 +1,4 @@
+// The command line: which options there are, and what --help and --list print.
 #include "common/options.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// A report as it is printed: the table, its cells and lines.
 #include "common/report.h"
 
 #include <fmt/format.h>

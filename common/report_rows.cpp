@@ -1,3 +1,4 @@
+// What a report says of a row: its rate, its peers, its status.
 #include "common/report_rows.h"
 
 namespace report_rows {
