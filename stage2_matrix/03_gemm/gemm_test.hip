@@ -1,25 +1,13 @@
-// Kernels and launches that only gemm_test.cpp needs: best() with its parts exposed, an epilogue of
-// a later step's kind, and wrong kernels that the test must see fail.
+// Kernels and launches that only the tests need: best() with its parts exposed, an epilogue of a
+// later step's kind, and wrong kernels that a test must see fail.
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/detail/product_loop.h"
 #include "stage2_matrix/03_gemm/gemm.h"
+#include "stage2_matrix/03_gemm/kernels_for_tests.h"
 
 namespace gemm_test {
-
-using gemm::Product;
-
-void launch_medium(const Product& p, hipStream_t stream);
-void launch_small(const Product& p, hipStream_t stream);
-size_t count_candidates();
-void launch_candidate(size_t index, const Product& p, hipStream_t stream);
-void launch_bias_relu(const Product& p, const float* bias, hipStream_t stream);
-void launch_nt_only(const Product& p, hipStream_t stream);
-void launch_unchecked_column(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
-                             hipStream_t stream);
-void launch_without_barrier(bool first, bool second, float* c, const float* a, const float* b,
-                            size_t M, size_t N, size_t K, hipStream_t stream);
 
 // What best() takes on a GPU for smaller products, wherever this runs.
 void launch_medium(const Product& p, hipStream_t stream) {
