@@ -1,186 +1,24 @@
-// Every version on windows, strides and paddings of all kinds, with equal values, NaN and infinity
-// among them: values and places exactly, sums of gradients within their bound.
+// The forward pass of every version on windows of all kinds, with equal values, NaN and infinity;
+// both passes together, as later steps call them, and against NumPy; arguments that are refused.
 #include "stage6_cnn/03_maxpool/maxpool.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstddef>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage6_cnn/03_maxpool/detail/shape.h"
-#include "stage6_cnn/03_maxpool/problem.h"
+#include "stage6_cnn/03_maxpool/pooling_for_tests.h"
 #include "stage6_cnn/03_maxpool/reference.h"
 
-// The kernels that only this test has: maxpool_test.hip.
-namespace maxpool_test {
-using maxpool::Index;
-using maxpool::Problem;
-void launch_last_of_equals(float* y, Index* argmax, const float* x, const Problem& p, hipStream_t);
-void launch_padding_counts(float* y, Index* argmax, const float* x, const Problem& p, hipStream_t);
-void launch_nan_is_lost(float* y, Index* argmax, const float* x, const Problem& p, hipStream_t);
-void launch_place_by_columns(float* y, Index* argmax, const float* x, const Problem& p,
-                             hipStream_t);
-}  // namespace maxpool_test
-
-namespace {
-
-using namespace maxpool;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// N, C, H, W, R, S, both strides, both paddings.
-constexpr Problem kProblems[] = {
-    {1, 1, 1, 1, 1, 1, 1, 1},           // nothing to choose from
-    {0, 3, 4, 4, 2, 2, 2, 2},           // no image
-    {3, 0, 4, 4, 2, 2, 2, 2},           // no channel
-    {2, 3, 8, 12, 2, 2, 2, 2},          // rows of whole float4s
-    {3, 5, 7, 16, 2, 2, 2, 2},          // with a last row in no window
-    {2, 7, 14, 14, 2, 2, 2, 2},         // rows of whole float2s
-    {2, 3, 5, 10, 2, 2, 2, 2},          // the same with a last row
-    {2, 3, 6, 7, 2, 2, 2, 2},           // an odd number of columns
-    {1, 2, 2, 2060, 2, 2, 2, 2},        // more than a block in a row
-    {2, 3, 15, 260, 2, 2, 2, 2},        // several blocks
-    {5, 67, 2, 4, 2, 2, 2, 2},          // more than a block in many planes
-    {2, 2, 9, 11, 2, 2, 2, 2, 1, 1},    // padding
-    {2, 3, 9, 12, 3, 3, 2, 2, 1, 1},    // overlapping: each cell in up to four windows
-    {1, 3, 10, 300, 3, 3, 1, 1, 1, 1},  // in up to nine
-    {2, 2, 7, 7, 3, 3, 3, 3},           // side by side, and a row and a column left out
-    {2, 2, 6, 9, 4, 4, 1, 1, 3, 3},     // windows that hold one cell only, in the corners
-    {2, 2, 11, 9, 2, 2, 3, 4},          // cells that no window has
-    {2, 2, 5, 6, 1, 1, 2, 2},           // one cell in each
-    {1, 2, 7, 10, 5, 2, 1, 3, 4, 1},    // other numbers for rows and columns
-    {2, 1, 9, 8, 1, 4, 2, 3, 0, 3},     //
-    {2, 3, 1, 1, 3, 3, 2, 2, 1, 1},     // a window larger than the image
-    {1, 2, 20, 30, 20, 30, 1, 1},       // one window for all of it
-    {1, 1, 256, 256, 256, 256, 1, 1},   // whose places need all of 16 bits
-    {1, 1, 400, 3, 2, 2, 2, 2, 0, 1},   // a column of windows
-    {2, 2, 12, 13, 3, 3, 2, 2},         // 3x3 without padding
-    {1, 3, 9, 8, 3, 3, 2, 2, 2, 2},     // with two of it
-    {1, 2, 8, 9, 3, 3, 2, 2, 1, 0},     // with some above but not beside
-    {1, 2, 5, 6, 3, 3, 1, 1, 2, 2},     //
-    {2, 2, 8, 8, 2, 2, 2, 1},           // 2x2, but not every 2
-    {2, 2, 8, 8, 2, 2, 1, 2},
-};
-
-std::string text_of(const Problem& p) {
-  std::string text;
-  for (const size_t n : {p.N, p.C, p.H, p.W, p.R, p.S, p.stride_h, p.stride_w, p.pad_h, p.pad_w})
-    text += (text.empty() ? "" : " ") + std::to_string(n);
-  return text;
-}
-
-size_t cells_of(const Problem& p) { return p.N * p.C * p.H * p.W; }
-size_t outputs_of(const Problem& p) {
-  const Extent out = output_of(p);
-  return p.N * p.C * out.height * out.width;
-}
-
-using testing::random_floats;
-using testing::same_bits;
-
-// Few different values, so that most windows hold several equal ones.
-std::vector<float> few_values(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i)
-    values[i] = std::floor(3 * random_numbers::uniform(7, stream, i)) / 2;
-  return values;
-}
-
-// What compares in its own way: NaN, both infinities and both zeros, each often.
-std::vector<float> special_values(size_t n, std::uint32_t stream) {
-  constexpr float kSpecial[] = {kNan, -kInfinity, -kInfinity, kInfinity, 0.0f, -0.0f, -1.0f};
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = kSpecial[random_numbers::word(7, stream, i) % 7];
-  return values;
-}
-
-// How far the arrays begin behind a multiple of 16 bytes, in elements.
-struct Offsets {
-  size_t cells, outputs, argmax;
-};
-constexpr Offsets kOffsets[] = {{0, 0, 0}, {2, 0, 0}, {0, 1, 0}, {0, 0, 1}, {0, 2, 2}, {3, 3, 3}};
-
-// Values and places must be equal, and nothing else may be written.
-Comparison check_forward(decltype(Launch::run) launch, const Problem& p,
-                         const std::vector<float>& x, const Offsets& offsets = {}) {
-  const Pooled want = forward_cpu(x, p);
-  Guarded<float> d_x(x, offsets.cells), d_y(want.y.size(), offsets.outputs);
-  Guarded<Index> d_argmax(want.y.size(), offsets.argmax);
-  launch(d_y.data(), d_argmax.data(), d_x.data(), p, nullptr);
-  const std::vector<float> y = d_y.to_host();
-  const std::vector<Index> argmax = d_argmax.to_host();
-  const auto exactly = [](size_t) { return 0.0; };
-  Comparison result = compare(
-      y.size(), [&](size_t i) { return y[i]; }, [&](size_t i) { return want.y[i]; }, exactly);
-  if (result.ok)
-    result = compare(
-        argmax.size(), [&](size_t i) { return argmax[i]; },
-        [&](size_t i) { return static_cast<double>(want.argmax[i]); }, exactly);
-  result.ok = result.ok && d_x.intact() && d_y.intact() && d_argmax.intact();
-  return result;
-}
-
-// The gradients of a forward pass of x, and what arrives at its outputs.
-struct Routing {
-  Routing(const Problem& pooled, const std::vector<float>& x)
-      : p(pooled), grad_y(random_floats(outputs_of(p), 50)), argmax(forward_cpu(x, p).argmax) {
-    for (const double value : forward_cpu(x, p).y) y.push_back(static_cast<float>(value));
-  }
-  // grad_y as a ReLU before the pooling leaves it.
-  std::vector<float> through_relu() const {
-    std::vector<float> grad = grad_y;
-    for (size_t i = 0; i < grad.size(); ++i) grad[i] = y[i] > 0 ? grad[i] : 0.0f;
-    return grad;
-  }
-  Problem p;
-  std::vector<float> grad_y, y;
-  std::vector<Index> argmax;
-};
-
-struct Result {
-  std::vector<float> grad_x;
-  bool intact;
-};
-
-template <class Run>
-Result run_backward(const Routing& in, const Offsets& offsets, Run&& run) {
-  Guarded<float> d_grad_y(in.grad_y, offsets.outputs), d_y(in.y, offsets.outputs);
-  Guarded<float> d_grad_x(cells_of(in.p), offsets.cells);
-  Guarded<Index> d_argmax(in.argmax, offsets.argmax);
-  run(d_grad_x.data(), d_grad_y.data(), d_y.data(), d_argmax.data());
-  return {d_grad_x.to_host(),
-          d_grad_y.intact() && d_y.intact() && d_grad_x.intact() && d_argmax.intact()};
-}
-
-Result plainly(const BackwardLaunch& version, const Routing& in, const Offsets& offsets = {}) {
-  return run_backward(in, offsets,
-                      [&](float* grad_x, const float* grad_y, const float*, const Index* argmax) {
-                        version.run(grad_x, Arriving{grad_y}, argmax, in.p, nullptr);
-                      });
-}
-Result through_relu(const BackwardLaunch& version, const Routing& in, const Offsets& offsets = {}) {
-  return run_backward(in, offsets,
-                      [&](float* grad_x, const float* grad_y, const float* y, const Index* argmax) {
-                        version.run(grad_x, Arriving{grad_y, y}, argmax, in.p, nullptr);
-                      });
-}
-
-Comparison against(const Result& got, const Expected& want) {
-  Comparison result = compare(
-      got.grad_x.size(), [&](size_t i) { return got.grad_x[i]; },
-      [&](size_t i) { return want.value[i]; }, [&](size_t i) { return want.bound[i]; });
-  result.ok = result.ok && got.grad_x.size() == want.value.size() && got.intact;
-  return result;
-}
-
-}  // namespace
+using namespace maxpool_test;
 
 // ---- Forward ----------------------------------------------------------------------------------
 
@@ -237,6 +75,8 @@ TEST_CASE("three windows worked by hand") {
   REQUIRE(reference.argmax == want_argmax);
 }
 
+// ---- Both passes ------------------------------------------------------------------------------
+
 TEST_CASE("the loops over the grid work for any number of blocks") {
   const Problem p{2, 3, 11, 37, 3, 3, 2, 2, 1, 1};
   const std::vector<float> x = few_values(cells_of(p), 3);
@@ -254,27 +94,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
     }
   }
   vector_add::grid_limit = vector_add::kMaxThreads;
-}
-
-// ---- Backward ---------------------------------------------------------------------------------
-
-TEST_CASE("every gradient arrives at its cell, and 0 everywhere else") {
-  for (const Problem& p : kProblems) {
-    const Routing in(p, few_values(cells_of(p), 4));
-    const Expected want = backward_cpu(in.grad_y, in.argmax, p);
-    const Expected want_relu = backward_cpu(in.through_relu(), in.argmax, p);
-    for (const Offsets& offsets : kOffsets) {
-      CAPTURE(text_of(p), offsets.cells, offsets.outputs, offsets.argmax);
-      for (const auto& version : testing::chosen(kBackwardVersions)) {
-        CAPTURE(version.name);
-        REQUIRE_OK(against(plainly(version.launch, in, offsets), want));
-      }
-      for (const auto& version : testing::chosen(kBackwardVersions)) {
-        CAPTURE(version.name);
-        REQUIRE_OK(against(through_relu(version.launch, in, offsets), want_relu));
-      }
-    }
-  }
 }
 
 // Small problems get one item per thread of the vectorized versions, so that all multiprocessors
@@ -312,49 +131,6 @@ TEST_CASE("what later steps call does all of it") {
   }
 }
 
-TEST_CASE(
-    "a gradient of NaN stays in its cell, and a NaN that has been taken shows in ReLU's slope") {
-  const Problem p{1, 2, 6, 8, 2, 2, 2, 2};
-  Routing in(p, few_values(cells_of(p), 6));
-  in.grad_y[3] = kNan;
-  in.y[7] = kNan;
-  for (const auto& version : testing::chosen(kBackwardVersions)) {
-    CAPTURE(version.name);
-    size_t nans = 0;
-    for (const float grad : plainly(version.launch, in).grad_x) nans += std::isnan(grad) ? 1 : 0;
-    REQUIRE(nans == 1);
-  }
-  for (const auto& version : testing::chosen(kBackwardVersions)) {
-    CAPTURE(version.name);
-    size_t nans = 0;
-    for (const float grad : through_relu(version.launch, in).grad_x)
-      nans += std::isnan(grad) ? 1 : 0;
-    REQUIRE(nans == 2);
-  }
-}
-
-// In a fixed order, which is the order of the windows: the sum in float is reproduced bit for bit.
-TEST_CASE("deterministic versions add in the order of the windows") {
-  for (const Problem& p : kProblems) {
-    const Routing in(p, few_values(cells_of(p), 7));
-    const Extent out = output_of(p);
-    std::vector<float> want(cells_of(p), 0.0f);
-    for (size_t i = 0; i < in.grad_y.size(); ++i) {
-      const size_t plane = i / (out.height * out.width), window = i % (out.height * out.width);
-      const size_t h = window / out.width * p.stride_h + in.argmax[i] / p.S - p.pad_h;
-      const size_t w = window % out.width * p.stride_w + in.argmax[i] % p.S - p.pad_w;
-      want[(plane * p.H + h) * p.W + w] += in.grad_y[i];
-    }
-    for (const auto& version : testing::chosen(kBackwardVersions)) {
-      if (!version.launch.deterministic) continue;
-      CAPTURE(version.name, text_of(p));
-      const std::vector<float> got = plainly(version.launch, in).grad_x;
-      for (size_t i = 0; i < want.size(); ++i) REQUIRE(got[i] == want[i]);
-      REQUIRE(same_bits(plainly(version.launch, in).grad_x, got));
-    }
-  }
-}
-
 TEST_CASE("forward and backward can be captured in a graph", "[graph]") {
   const Problem p{2, 3, 8, 12, 2, 2, 2, 2};
   const std::vector<float> x = few_values(cells_of(p), 8);
@@ -368,32 +144,6 @@ TEST_CASE("forward and backward can be captured in a graph", "[graph]") {
   REQUIRE(same_bits(d_y.to_host(), in.y));
   REQUIRE_OK(against({d_grad_x.to_host(), true}, backward_cpu(in.grad_y, in.argmax, p)));
 }
-
-// The loss is the sum of grad_y * y. All values are far enough apart that a step takes none past
-// another, so that y is linear and the quotient is off by its roundings only.
-TEST_CASE("the gradient is the slope of the loss in double") {
-  const Problem p{1, 2, 5, 7, 3, 3, 2, 2, 1, 1};
-  std::vector<float> x(cells_of(p));
-  for (size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<float>(i * 29 % x.size());  // all different
-  const Routing in(p, x);
-  const auto loss = [&](const std::vector<float>& at) {
-    const Pooled pooled = forward_cpu(at, p);
-    double sum = 0;
-    for (size_t i = 0; i < pooled.y.size(); ++i)
-      sum += static_cast<double>(in.grad_y[i]) * pooled.y[i];
-    return sum;
-  };
-  const std::vector<float> got = plainly(kBackwardVersions[1].launch, in).grad_x;
-  for (size_t i = 0; i < x.size(); ++i) {
-    std::vector<float> above = x, below = x;
-    above[i] += 0.25f, below[i] -= 0.25f;
-    CAPTURE(i);
-    REQUIRE(std::fabs((loss(above) - loss(below)) / 0.5 - static_cast<double>(got[i])) <= 1e-6);
-  }
-}
-
-// ---- NumPy ------------------------------------------------------------------------------------
 
 TEST_CASE("values, places and gradients agree with NumPy", "[numpy]") {
   const auto array = [](const std::string& name) {
@@ -434,46 +184,6 @@ TEST_CASE("values, places and gradients agree with NumPy", "[numpy]") {
       REQUIRE(through_relu(version.launch, in).grad_x == want);
     }
   }
-}
-
-// ---- What the checks above must catch ----------------------------------------------------------
-
-TEST_CASE("the check refuses a lost, a doubled and a misplaced gradient at every printed shape",
-          "[harness]") {
-  const std::vector<Size> of = sizes();
-  const bool is_cpu = std::string(gpu::kBackend) == "cpu";
-  for (const bool quick : {false, true}) {
-    std::vector<size_t> chosen;
-    for (const Size& size : of) chosen.push_back(quick ? size.quick : is_cpu ? size.cpu : size.gpu);
-    for (const Problem& whole : printed(chosen)) {
-      CAPTURE(name(whole, "backward"));
-      const Problem p = choose_planes(whole, 7).sampled;
-      const Routing in(p, few_values(cells_of(p), 9));
-      const Expected want = backward_cpu(in.grad_y, in.argmax, p);
-      // Of the cells that get anything, since two zeros may change places. A sum is of few terms:
-      // half of it stands for one.
-      constexpr size_t kRow = 8;
-      std::vector<double> value, bound;
-      for (size_t i = 0; i < want.value.size(); ++i)
-        if (want.value[i] != 0) value.push_back(want.value[i]), bound.push_back(want.bound[i]);
-      value.resize(value.size() / kRow * kRow);
-      testing::require_refusals(
-          value, [&](size_t i) { return bound[i]; }, kRow, [&](size_t i) { return value[i] / 2; });
-    }
-  }
-}
-
-TEST_CASE("planted mistakes are caught", "[harness]") {
-  const Problem p{1, 2, 8, 10, 3, 3, 2, 2, 1, 1};
-  const std::vector<float> ties = few_values(cells_of(p), 1), nans = special_values(cells_of(p), 2);
-  std::vector<float> below = random_floats(cells_of(p), 3);
-  for (float& value : below) value -= 2;
-  CHECK(!check_forward(maxpool_test::launch_last_of_equals, p, ties).ok);
-  CHECK(!check_forward(maxpool_test::launch_padding_counts, p, below).ok);
-  CHECK(!check_forward(maxpool_test::launch_nan_is_lost, p, nans).ok);
-  CHECK(!check_forward(maxpool_test::launch_place_by_columns, p, ties).ok);
-  CHECK(
-      check_forward(maxpool_test::launch_last_of_equals, p, below).ok);  // the kernel is right else
 }
 
 // ---- What kernels are told --------------------------------------------------------------------

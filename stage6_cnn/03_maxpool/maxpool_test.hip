@@ -1,4 +1,4 @@
-// Kernels with planted mistakes, for maxpool_test.cpp.
+// Kernels with planted mistakes, for planted_mistakes_test.cpp.
 #include "common/gpu.h"
 #include "stage6_cnn/03_maxpool/detail/window.h"
 
