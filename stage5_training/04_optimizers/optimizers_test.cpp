@@ -1,154 +1,32 @@
 // Every optimizer by every version on awkward lists of tensors: one step against the reference, a
-// hundred against NumPy, replayed graphs, and mistakes that must be caught.
+// hundred against NumPy, and replayed graphs.
 #include "stage5_training/04_optimizers/optimizers.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
-#include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/device_buffer.h"
 #include "common/graph.h"
-#include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
 #include "common/rounding.h"
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage5_training/04_optimizers/problem.h"
+#include "stage5_training/04_optimizers/arenas_for_tests.h"
 #include "stage5_training/04_optimizers/reference.h"
 
-// What only this test has: optimizers_test.hip.
-namespace optimizers_test {
-using optimizers::ParameterArena;
-using optimizers::Schedule;
-void launch_coupled_decay(const ParameterArena& arena, const Schedule* schedule);
-void launch_decay_afterwards(const ParameterArena& arena, const Schedule* schedule);
-void launch_bias_left_in(const ParameterArena& arena, const Schedule* schedule);
-void launch_epsilon_inside_root(const ParameterArena& arena, const Schedule* schedule);
-void launch_rate_in_velocity(const ParameterArena& arena, const Schedule* schedule);
-void launch_without_bounds_check(const ParameterArena& arena, const Schedule* schedule);
-}  // namespace optimizers_test
+using namespace optimizers_test;
 
 namespace {
 
-using namespace optimizers;
-using gpu::DeviceBuffer;
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// Numbers of both signs on seven scales, from [0.5, 1) down to a millionth of that. None is so
-// small beside its neighbours in w, grad_w and m that a step without effect could hide in the
-// bound.
-std::vector<float> numbers_on_seven_scales(size_t n, std::uint32_t stream) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) {
-    const float uniform = random_numbers::uniform(7, stream, i);
-    const double scale = std::pow(10.0, -static_cast<double>(i % 7));
-    values[i] = static_cast<float>(scale) * (uniform + std::copysign(1.0f, uniform)) / 2;
-  }
-  return values;
-}
-
-// What one step starts from. v is m^2, which keeps it of the size that it has in training.
-struct Values {
-  explicit Values(size_t n)
-      : w(numbers_on_seven_scales(n, 0)),
-        grad_w(numbers_on_seven_scales(n, 1)),
-        m(numbers_on_seven_scales(n, 2)),
-        v(m) {
-    for (float& value : v) value *= value;
-  }
-  std::vector<float> w, grad_w, m, v;
-};
-
-// An arena between guards. Where the optimizer keeps no m or no v, that pointer is null.
-struct Arena {
-  Arena(Kind kind, const Values& values, size_t offset = 0, size_t offset_grad = 0)
-      : w(values.w, offset), grad_w(values.grad_w, offset_grad) {
-    if (states(kind) >= 1) m = std::make_unique<Guarded<float>>(values.m, offset);
-    if (states(kind) >= 2) v = std::make_unique<Guarded<float>>(values.v, offset);
-  }
-  ParameterArena tensor() {
-    return {w.data(), grad_w.data(), m ? m->data() : nullptr, v ? v->data() : nullptr, w.size()};
-  }
-  // w, then m, then v, as far as the optimizer keeps them.
-  std::vector<float> to_host() const {
-    std::vector<float> all = w.to_host();
-    for (const auto* state : {&m, &v})
-      if (*state) {
-        const std::vector<float> values = (*state)->to_host();
-        all.insert(all.end(), values.begin(), values.end());
-      }
-    return all;
-  }
-  bool intact() const {
-    return w.intact() && grad_w.intact() && (!m || m->intact()) && (!v || v->intact());
-  }
-
-  Guarded<float> w, grad_w;
-  std::unique_ptr<Guarded<float>> m, v;
-};
-
-std::vector<ParameterArena> cut(const ParameterArena& arena, const std::vector<size_t>& sizes) {
-  std::vector<ParameterArena> tensors;
-  size_t begin = 0;
-  for (const size_t size : sizes) tensors.push_back(arena.part(begin, size)), begin += size;
-  return tensors;
-}
-
-std::vector<Element> elements_of(const Values& values) {
-  return optimizers::elements_of(values.w, values.m, values.v);
-}
-
-// Holds Arena::to_host() against the reference.
-Comparison compare_elements(const std::vector<float>& got, const std::vector<Element>& elements) {
-  const size_t n = elements.size();
-  const auto choose = [&](size_t i, double w, double m, double v) {
-    return i < n ? w : i < 2 * n ? m : v;
-  };
-  return compare(
-      got.size(), [&](size_t i) { return got[i]; },
-      [&](size_t i) {
-        const Element& e = elements[i % n];
-        return choose(i, e.w, e.m, e.v);
-      },
-      [&](size_t i) {
-        const Element& e = elements[i % n];
-        return choose(i, e.w_error, e.m_error, e.v_error);
-      });
-}
-
-// Begins step t, has `update(list, schedule)` do it, and compares; a write outside is a failure
-// too.
-template <class Update>
-Comparison check_step(Kind kind, const std::vector<size_t>& sizes, Update update, size_t offset = 0,
-                      size_t offset_grad = 0, std::uint64_t t = 3) {
-  size_t n = 0;
-  for (const size_t size : sizes) n += size;
-  const Values values(n);
-  Arena arena(kind, values, offset, offset_grad);
-  const TensorList list(cut(arena.tensor(), sizes));
-  DeviceBuffer<Schedule> schedule = make_schedule({}, t - 1);
-  launch_begin_step(schedule.data());
-  update(list, schedule.data());
-  std::vector<Element> elements = elements_of(values);
-  step_cpu(kind, {}, t, values.grad_w, elements);
-  Comparison result = compare_elements(arena.to_host(), elements);
-  result.ok = result.ok && arena.intact();
-  return result;
-}
-
-// A version as check_step() takes it.
-auto update_by(const Version<Launch>& version, Kind kind) {
-  return [&version, kind](const TensorList& list, const Schedule* schedule) {
-    version.launch(kind, list, schedule, nullptr);
-  };
-}
 
 // The sizes of the tensors.
 // clang-format off
@@ -417,88 +295,4 @@ TEST_CASE("a hundred steps agree with NumPy", "[numpy]") {
         REQUIRE_OK(compare_elements(arena.to_host(), numpy));
       }
     }
-}
-
-// ---- What the checks above must catch ---------------------------------------------------------
-
-namespace {
-
-template <class Launcher>
-bool passes(Kind kind, Launcher launch) {
-  const auto update = [&](const TensorList& list, const Schedule* schedule) {
-    launch(list.arena(), schedule);
-  };
-  return check_step(kind, {1003}, update).ok;
-}
-
-}  // namespace
-
-TEST_CASE("wrong rules are caught", "[harness]") {
-  using namespace optimizers_test;
-  const auto rule_of = [](Kind kind) {
-    return [kind](const ParameterArena& arena, const Schedule* schedule) {
-      launch_update(kind, arena, schedule);
-    };
-  };
-  for (const Kind kind : kKinds) REQUIRE(passes(kind, rule_of(kind)));
-  REQUIRE(!passes(Kind::AdamW, rule_of(Kind::Adam)));
-  REQUIRE(!passes(Kind::AdamW, launch_coupled_decay));
-  REQUIRE(!passes(Kind::AdamW, launch_decay_afterwards));
-  REQUIRE(!passes(Kind::Adam, launch_bias_left_in));
-  REQUIRE(!passes(Kind::Adam, launch_epsilon_inside_root));
-  REQUIRE(!passes(Kind::Momentum, launch_rate_in_velocity));
-}
-
-TEST_CASE("wrong launches are caught", "[harness]") {
-  const auto no_check = [](const TensorList& list, const Schedule* schedule) {
-    optimizers_test::launch_without_bounds_check(list.arena(), schedule);
-  };
-  REQUIRE(!check_step(Kind::Sgd, {5}, no_check).ok);
-  REQUIRE(check_step(Kind::Sgd, {8}, no_check).ok);
-  // Nothing is done: no parameter passes.
-  for (const Kind kind : kKinds)
-    REQUIRE(check_step(kind, {1003}, [](const TensorList&, const Schedule*) {}).failed >= 1003);
-  // The last tensor is forgotten; a slice is done twice; the elements behind the last float4 stay.
-  const auto all_but_last = [](const TensorList& list, const Schedule* schedule) {
-    launch_update(Kind::Sgd, list.tensors().front(), schedule);
-  };
-  REQUIRE(!check_step(Kind::Sgd, {1000, 1}, all_but_last).ok);
-  const auto twice = [](const TensorList& list, const Schedule* schedule) {
-    launch_update(Kind::Adam, list.arena(), schedule);
-    launch_update(Kind::Adam, list.arena().part(1002, 1), schedule);
-  };
-  REQUIRE(!check_step(Kind::Adam, {1003}, twice).ok);
-  const auto no_tail = [](const TensorList& list, const Schedule* schedule) {
-    launch_update(Kind::Adam, list.arena().part(0, 1000), schedule);
-  };
-  REQUIRE(!check_step(Kind::Adam, {1003}, no_tail).ok);
-  // A step number that stands still.
-  const auto not_begun = [](const TensorList& list, const Schedule*) {
-    DeviceBuffer<Schedule> before = make_schedule({}, 1);
-    launch_begin_step(before.data());
-    launch_update(Kind::Adam, list.arena(), before.data());
-  };
-  REQUIRE(!check_step(Kind::Adam, {1003}, not_begun).ok);
-}
-
-TEST_CASE("the program's check refuses a lost, a doubled and a misplaced update", "[harness]") {
-  constexpr size_t kN = 20011;  // as many as the program has with --quick
-  Values start(kN);
-  start.w = testing::random_floats(kN, 0), start.grad_w = testing::random_floats(kN, 1);
-  start.m = testing::random_floats(kN, 2), start.v = start.m;
-  for (float& value : start.v) value *= value;
-  const std::vector<Element> before = elements_of(start);
-  for (const Kind kind : kKinds) {
-    std::vector<Element> after = before;
-    step_cpu(kind, {}, kCheckedStep, start.grad_w, after);
-    for (size_t c = 0; c < 1 + static_cast<size_t>(states(kind)); ++c) {
-      CAPTURE(name(kind), c);
-      const Column of = kColumns[c];
-      const auto bound = [&](size_t i) { return after[i].*of.error; };
-      testing::require_refusals(column(after, of.value), bound, 1, [&](size_t i) {
-        const double moved = after[i].*of.value - before[i].*of.value;
-        return std::fabs(moved) > 2 * bound(i) ? moved : 0;  // else nothing that float shows
-      });
-    }
-  }
 }

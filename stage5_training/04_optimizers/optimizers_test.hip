@@ -1,4 +1,4 @@
-// Wrong kernels that optimizers_test.cpp must see fail.
+// Wrong kernels that planted_mistakes_test.cpp must see fail.
 #include "common/gpu.h"
 #include "stage5_training/04_optimizers/detail/rules.h"
 #include "stage5_training/04_optimizers/optimizers.h"
