@@ -6,7 +6,7 @@ function(set_kernel_language)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
 endfunction()
 
-# An executable, built into build/<backend>/<folder>/: of one .hip file, or of plain C++ that links the
+# An executable, built into build/<backend>/<folder>/: of plain C++, kernels, or both, linked with the
 # libraries of the steps so far.
 function(add_gpu_executable name sources folder)
   set(kernels ${sources})
@@ -21,7 +21,7 @@ function(add_gpu_executable name sources folder)
 endfunction()
 
 # A library of kernels and plain C++ that this step and all later ones link: every version of a step is
-# compiled once. In the old form of a step it holds what a header declares `extern template`.
+# compiled once.
 function(add_step_library name)
   set(kernels ${ARGN})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")
@@ -132,8 +132,7 @@ endfunction()
 
 # A step of the course: add_step(stage1_vector/01_vector_add) builds the library `step_vector_add` of the
 # step's versions and of its plain C++, the program `vector_add` and the test `vector_add_test`, registers
-# both with ctest under the label `stage1`, and has the step's headers compiled alone. A step without
-# versions/ is in the old form: its kernels are in a header, and each *_instances.hip becomes a library.
+# both with ctest under the label `stage1`, and has the step's headers compiled alone.
 function(add_step path)
   string(REGEX MATCH "^((stage[0-9]+)_[a-z0-9_]+)/[0-9][0-9]_([a-z0-9_]+)$" matched "${path}")
   if(NOT matched)
@@ -145,27 +144,19 @@ function(add_step path)
   set(folder "${CMAKE_SOURCE_DIR}/${path}")
 
   step_versions(versions ${path})
-  if(versions)
-    file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
-    list(REMOVE_ITEM parts "${folder}/${name}.cpp")
-    list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
-    add_step_library(step_${name} ${versions} ${parts})
-    set(program "${folder}/${name}.cpp")
-    # A test may have parts, PART_test.cpp, beside NAME_test.cpp.
-    file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/${name}_test.hip")
-  else()
-    file(GLOB instances CONFIGURE_DEPENDS "${folder}/*_instances.hip")
-    foreach(source IN LISTS instances)
-      get_filename_component(library "${source}" NAME_WE)
-      add_step_library(${library} "${source}")
-    endforeach()
-    set(program "${folder}/${name}.hip")
-    set(test "${folder}/${name}_test.hip")
+  if(NOT versions)
+    course_error("add_step(${path}): its folder versions/ has no .hip file.")
   endif()
-  add_gpu_executable(${name} "${program}" ${stage})
+  file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
+  list(REMOVE_ITEM parts "${folder}/${name}.cpp")
+  list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
+  add_step_library(step_${name} ${versions} ${parts})
+  add_gpu_executable(${name} "${folder}/${name}.cpp" ${stage})
   if(NOT COURSE_SANITIZE STREQUAL thread)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)
   endif()
+  # A test may have parts, PART_test.cpp, beside NAME_test.cpp.
+  file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/${name}_test.hip")
   add_gpu_catch_test(${name}_test "${test}" ${stage} ${label})
   file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h" "${folder}/detail/*.h")
   foreach(header IN LISTS headers)

@@ -3,7 +3,7 @@
 
     scripts/check_structure.py [--build build/cpu]
 
-A step with a folder versions/ is checked for one lesson per file:
+A step has one lesson per file:
 - Its files are README.md, NAME.h, NAME.cpp, NAME_test.cpp and versions/*.hip. It may have detail/*.h,
   NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++ (reference.h, reference.cpp). LIMITS says
   how long they may be, and where a version's first kernel begins.
@@ -16,10 +16,7 @@ A step with a folder versions/ is checked for one lesson per file:
 - Nothing is defined a second time that common/ or an earlier step has, nor by two versions of a step,
   which may be compiled as one file.
 
-A step without versions/ is in the old form: NAME.h, NAME.hip, NAME_test.hip, README.md. Beside them only
-NAME_HARDWARE.h, NAME_instances.hip, exercise.toml, and headers that NAME.h includes.
-
-For both:
+And everywhere:
 - Every step is built (CMakeLists.txt) and has its row in README.md's roadmap.
 - Every header is compiled alone (looked up in the build folder, where one is given).
 - A step includes headers of common/, of earlier steps and of its own.
@@ -169,8 +166,6 @@ class Checker:
         self.texts: dict[str, str] = {}
         folders = [path for path in sorted(root.glob("stage*/*")) if path.is_dir()]
         self.steps = [path.relative_to(root).as_posix() for path in folders]
-        self.laddered = {step for step in self.steps
-                         if STEP_FOLDER.fullmatch(step) and (root / step / "versions").is_dir()}
         found = {path for folder in ("common", "stage*/*") for suffix in ("h", "hip", "cpp")
                  for path in root.glob(f"{folder}/**/*.{suffix}")}
         self.sources = sorted(path.relative_to(root).as_posix() for path in found)
@@ -202,13 +197,10 @@ class Checker:
                 self.find(step, "a step's folder is named stageN_name/NN_step")
                 continue
             stage, number, name = match[1], int(match[2]), match[3]
-            if step in self.laddered:
-                self.check_files(step, name)
-                self.check_versions(step, name)
-                self.check_readme(f"{step}/README.md")
-                self.check_exercises(step)
-            else:
-                self.check_four_files(step, name)
+            self.check_files(step, name)
+            self.check_versions(step, name)
+            self.check_readme(f"{step}/README.md")
+            self.check_exercises(step)
             if not re.search(rf"^\s*{re.escape(step)}\s*\)?\s*$", cmake, re.MULTILINE):
                 self.find("CMakeLists.txt", f"{step} is not in the list of steps")
             row = re.compile(rf"\|\s*{stage}\.{number}\s*\|.*\({re.escape(step)}/?(README\.md)?\)")
@@ -218,20 +210,6 @@ class Checker:
             for linked in re.findall(r"\((stage\d+_\w+/\d\d_\w+)", line):
                 if linked not in self.steps:
                     self.find("README.md", f"the roadmap links {linked}, which does not exist")
-
-    def check_four_files(self, step: str, name: str) -> None:
-        here = {path.name for path in (self.root / step).iterdir()}
-        wanted = {f"{name}.h", f"{name}.hip", f"{name}_test.hip", "README.md"}
-        for missing in sorted(wanted - here):
-            self.find(step, f"{missing} is missing")
-        contract = self.read(f"{step}/{name}.h")
-        for extra in sorted(here - wanted):
-            is_part = extra.endswith(".h") and f'#include "{step}/{extra}"' in contract
-            is_known = rf"{name}_({HARDWARE}\.h|({HARDWARE}_)?instances\.hip)|exercise\.toml"
-            if not is_part and not re.fullmatch(is_known, extra):
-                self.find(step, f"{extra} is not one of a step's four files")
-
-    # ---- Steps with versions/ -------------------------------------------------------------------
 
     def files(self, step: str, pattern: str = "**/*") -> list[str]:
         """The files of a step that match, by their names within it."""
@@ -414,9 +392,9 @@ class Checker:
     # ---- Second definitions ---------------------------------------------------------------------
 
     def check_copies(self) -> None:
-        """A step with versions/ defines nothing that common/*.h or an earlier one's detail/*.h has: no class or
-        macro of the same name, no function of the same name and number of parameters, and no constant of
-        common/. Nor is a body the same, whatever it is called, as one in an earlier step with versions/."""
+        """A step defines nothing that common/*.h or an earlier one's detail/*.h has: no class or macro of the
+        same name, no function of the same name and number of parameters, and no constant of common/. Nor is
+        a body the same, whatever it is called, as one in an earlier step."""
         names: dict[tuple[str, int], str] = {}
         bodies: dict[str, tuple[str, str]] = {}
 
@@ -432,7 +410,7 @@ class Checker:
         for source in self.sources:
             if re.fullmatch(r"common/\w+\.h", source):
                 keep(source, definitions(self.read(source)), True)
-        for step in sorted(self.laddered, key=order):
+        for step in sorted(filter(STEP_FOLDER.fullmatch, self.steps), key=order):
             here = [source for source in self.sources if step_of(source) == step]
             defined = {source: definitions(self.read(source)) for source in here}
             for source, found in defined.items():

@@ -85,7 +85,7 @@ class Examiner:
 
     def examine_step(self, course: exercises.Course) -> None:
         step = course.step
-        compiler = compiling.of(self.build, course, build_root(ROOT) / "check" / step.name)
+        compiler = compiling.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
         skeleton = {file: course.skeleton(file) for file in course.files}
 
@@ -96,9 +96,7 @@ class Examiner:
                 self.met += 1
                 if (self.met - 1) % self.every == self.first:
                     changed = {exercise.file: course.with_mistake(exercise, mistake)}
-                    # Versions are compiled one by one: the others are the step's own.
-                    jobs.append((exercise, mistake.name,
-                                 changed if course.has_versions else {**solution, **changed}))
+                    jobs.append((exercise, mistake.name, changed))  # the other files are the step's own
 
         judge = Judge(course, self.build)
 

@@ -9,15 +9,14 @@
     scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, from which
                                               scripts/tables.py writes the README's figure
 
-A mutant is a version file, or a kernel's header in steps that have no versions/ yet, with one mistake
-(course_lib/mutation.py). Which ones are chosen depends on --count and --seed only, not on the steps that
-are asked for. Those that pass are printed, as a diff. A mutant that computes the same as the original must
-pass: it is not counted if optimization makes the same machine code of both, or if
-course_lib/equivalent_mutants.toml has the proof.
+A mutant is a version file with one mistake (course_lib/mutation.py). Which ones are chosen depends on
+--count and --seed only, not on the steps that are asked for. Those that pass are printed, as a diff. A
+mutant that computes the same as the original must pass: it is not counted if optimization makes the same
+machine code of both, or if course_lib/equivalent_mutants.toml has the proof.
 
-Exits 1 where fewer than 97% of those that compile are refused (of some steps, or a sample:
-where one passes that results/mutants.json does not name), or where the list of equivalent mutants is wrong: an entry matches no
-mutant, or is refused.
+Exits 1 where fewer than 97% of those that compile are refused (of some steps, or a sample: where one
+passes that results/mutants.json does not name), or where the list of equivalent mutants is wrong: an entry
+matches no mutant, or is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ EQUIVALENT = ROOT / "scripts" / "course_lib" / "equivalent_mutants.toml"
 SUMMARY = ROOT / "results" / "mutants.json"
 BAR = 0.97  # of the mutants that compile and are not equivalent must be refused
 
-LEAST, MOST = 5, 25  # mutants of a version file, or of a step's headers
+LEAST, MOST = 5, 25  # mutants of a version file
 DOES_NOT_COMPILE, SAME_CODE, EQUAL = "compile", "same code", "equivalent"
 
 
@@ -114,13 +113,8 @@ class Chosen:
 
 
 def choose(courses: list[Course], count: int, seed: str) -> list[Chosen]:
-    """`count` mutants of all steps together: of each version file, or of each step's headers."""
-    groups = []  # (course, mutants)
-    for course in courses:
-        of_files = [mutants_of(course, file) for file in files_of(course)]
-        if not course.has_versions:
-            of_files = [[mutant for mutants in of_files for mutant in mutants]]
-        groups += [(course, mutants) for mutants in of_files]
+    """`count` mutants of all steps together: some of each version file."""
+    groups = [(course, mutants_of(course, file)) for course in courses for file in files_of(course)]
     counts = mutation.shares([len(mutants) for _, mutants in groups], count, LEAST, MOST)
     chosen = []
     for (course, mutants), number in zip(groups, counts):
@@ -130,25 +124,18 @@ def choose(courses: list[Course], count: int, seed: str) -> list[Chosen]:
 
 
 def files_of(course: Course) -> list[str]:
-    folder = course.step.folder
-    pattern = "versions/*.hip" if course.has_versions else "*.h"
-    return sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+    return sorted(f"versions/{path.name}" for path in course.step.folder.glob("versions/*.hip"))
 
 
 def mutants_of(course: Course, file: str) -> list[Mutant]:
-    return mutation.mutants_of(course.solution(file), file, any_host_code=course.has_versions)
+    return mutation.mutants_of(course.solution(file), file)
 
 
 def versions_of(course: Course, mutant: Mutant) -> tuple[str, ...]:
     """The rows of the program's table that run the mutant; none where any may."""
-    if course.has_versions:
-        rows = [version for exercise in course.exercises if exercise.file == mutant.file
-                for version in exercise.versions]
-        return tuple(dict.fromkeys(rows))
-    for exercise in course.exercises:
-        if exercise.file == mutant.file and exercise.region.first < mutant.line <= exercise.region.last:
-            return exercise.versions
-    return ()
+    rows = [version for exercise in course.exercises if exercise.file == mutant.file
+            for version in exercise.versions]
+    return tuple(dict.fromkeys(rows))
 
 
 # ---- The list of equivalent mutants ------------------------------------------------------------
@@ -297,8 +284,8 @@ class StepTester:
         and makes what all of them need."""
         with self._lock:
             if not self._checked:
-                files = files_of(self.course) if self.course.has_versions else self.course.files
-                refusal = self.judge().refusal({file: self.course.solution(file) for file in files}, [])
+                files = {file: self.course.solution(file) for file in files_of(self.course)}
+                refusal = self.judge().refusal(files, [])
                 self._refused = refusal.reason and f"{refusal.reason}: {refusal.words}"
                 self._checked = True
         return self._refused

@@ -1,30 +1,34 @@
-"""Compiles what a learner wrote into the step's own program.
+"""Compiles what a learner wrote into the step's own program, or into its test.
 
-of() gives the compiler that fits the step's form: compiling_versions.py for steps whose kernels are
-files of their own in versions/, compiling_headers.py for those whose kernels are headers. Both take their
-commands from the step's build, which must be up to date, and put what they make elsewhere.
+Only the learner's files are compiled, with the commands of the step's build, which must be up to date. A
+program links its step's library `step_<name>`, which has an object file for each version. The learner's
+object file comes before the library on the command line, so that the linker has all that it asks for and
+leaves the repository's own where it is. Were a name missing or spelt otherwise, the repository's would be
+taken silently: so the names are compared before.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import process
+from . import process, symbols
 from .build import Build
 from .errors import FAILED, CourseError
 from .exercises import Course
 
 TIMEOUT = 600.0  # seconds
+PRECOMPILED = "common/gpu.h"  # what every version includes before anything of its step
 
 # In a check a variable that nobody has set holds a large number; an index outside an array and an access
 # to what is not aligned as its type asks are reported.
@@ -59,21 +63,11 @@ class Compiled:
         return {str(path): named[name] for name, path in self.sources.items() if name in named}
 
 
-def of(build: Build, course: Course, folder: Path, seconds: float = TIMEOUT) -> Compiler:
-    """The compiler for a step. `folder` holds what it makes, `seconds` is what one command may take."""
-    from .compiling_headers import HeaderCompiler
-    from .compiling_versions import VersionCompiler
-    kind = VersionCompiler if course.has_versions else HeaderCompiler
-    return kind(build, course, folder, seconds)
+class Compiler:
+    """Compiles a step's program with some of its version files replaced."""
 
-
-class Compiler(ABC):
-    """Compiles a step's program with some of its files replaced."""
-
-    # By what is compiled: headers that its files include before anything of the step.
-    PRECOMPILED: dict[str, tuple[str, ...]]
-
-    def __init__(self, build: Build, course: Course, folder: Path, seconds: float):
+    def __init__(self, build: Build, course: Course, folder: Path, seconds: float = TIMEOUT):
+        """`folder` holds what it makes, `seconds` is what one command may take."""
         self.build, self.course, self.folder, self._seconds = build, course, folder, seconds
         # What is compiled once is kept here anyway, and ccache can shorten the paths that messages and
         # debug information show, by which the learner's file is known.
@@ -82,8 +76,10 @@ class Compiler(ABC):
         self._stopped = False
         self._commands: dict[str, list[str]] = {}
         self._links: dict[str, str] = {}  # the last command of each program
+        self._library = f"libstep_{course.step.name}.a"
+        if self._library not in self.libraries():
+            raise self.not_built()
 
-    @abstractmethod
     def compile(self, files: dict[str, str], shown_as: dict[str, str], fast: bool,
                 behind: bool = False, what: str = "program") -> Compiled:
         """The step's "program", or its "test". `files` are texts by file name, `shown_as` the paths that
@@ -91,29 +87,118 @@ class Compiler(ABC):
         for times. What was compiled before is taken from the folder. `behind`: whatever else runs goes
         first. Raises CourseError(FAILED) where the machine has failed: that is no verdict on a text, and
         nothing of it is kept."""
+        # An object file is the same for the program and the test.
+        newest = self.newest([*self.parts("program"), *(self._object_of(file) for file in files)])
+        with ThreadPoolExecutor(process.cpu_count()) as pool:
+            made = dict(zip(files, pool.map(
+                lambda name: self._compile_one(name, files[name], shown_as, newest, fast, behind), files)))
+        messages = "".join(dict.fromkeys(text for _, _, text in made.values()))
+        sources = {name: source for name, (source, _, _) in made.items()}
+        objects = {name: made_object for name, (_, made_object, _) in made.items()}
+        if self._stopped or not all(path and path.is_file() for path in objects.values()):
+            return Compiled(None, "" if self._stopped else messages, sources)
+        newest = max(newest, self.newest(self.parts(what)))
+        key = json.dumps([sorted(map(str, objects.values())), self.link_of(what), newest])
+        place = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+        program = place / self.name_of(what)
+        if not program.is_file():
+            refusal = self._refusal(objects, what)  # what was linked before was compared then
+            if refusal:
+                return Compiled(None, messages, sources, refusal)
+            place.mkdir(parents=True, exist_ok=True)
+            handle, linked = tempfile.mkstemp(dir=place)
+            os.close(handle)
+            own = " ".join(map(quoted, objects.values()))
+            command = re.sub(r" -o \S+", f" -o {quoted(Path(linked))}", self.link_of(what), count=1)
+            command = re.sub(rf"(?<= )(?=\S*{re.escape(self._library)}( |$))", f"{own} ", command, count=1)
+            code, text = self.link(command, place, behind, fast)
+            if code != 0:
+                Path(linked).unlink(missing_ok=True)  # the linker may have done so
+                self.is_verdict(code, text, UNLINKED)
+                return Compiled(None, "" if self._stopped else messages + text, sources)
+            os.chmod(linked, 0o755)
+            os.replace(linked, program)
+        return Compiled(program, messages, sources)
 
-    @abstractmethod
-    def commands_of(self, what: str) -> list[tuple[str, str]]:
-        """Of what a learner's files are compiled with: commands of the build, and their object files."""
+    def _compile_one(self, name: str, text: str, shown_as: dict[str, str], newest: int, fast: bool,
+                     behind: bool) -> tuple[Path, Path | None, str]:
+        """The source and the object file of a text, and what the compiler said; None where another
+        thread has ended it. Both are kept under a name that says all they depend on."""
+        command, object_file = self.command_of(name)
+        key = hashlib.sha256(json.dumps([text, command, newest, fast]).encode()).hexdigest()[:16]
+        place = self.folder / "objects" / key
+        source, made, log = place / Path(name).name, place / "object.o", place / "messages.txt"
+        with lock_of(place):
+            if log.is_file():
+                text = log.read_text(encoding="utf-8")
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                source.write_text(text, encoding="utf-8")
+                handle, new = tempfile.mkstemp(dir=place)
+                os.close(handle)
+                adapted = self.adapted(command, object_file, quoted(Path(new)), fast)
+                original = re.escape(str(self.course.step.folder / name))
+                adapted = re.sub(rf"-c '?{original}'?(?= |$)", f"-c {quoted(source)}", adapted)
+                code, text = self.run(adapted, place, behind)
+                if code != 0:
+                    Path(new).unlink(missing_ok=True)
+                else:
+                    os.replace(new, made)
+                if self._stopped:
+                    return source, None, ""
+                if self.is_verdict(code, text, JUDGED, str(source)):
+                    log.write_text(text, encoding="utf-8")
+        return source, made, text.replace(str(source), shown_as.get(name, name))
+
+    def _refusal(self, objects: dict[str, Path], what: str) -> str:
+        """A line on the first of the learner's files that does not define what the step calls."""
+        replaced = {self.build.folder / self._object_of(file) for file in objects}
+        step_objects = self.build.folder / f"CMakeFiles/step_{self.course.step.name}.dir"
+        rest = [path for path in step_objects.rglob("*.o") if path not in replaced]
+        rest += [self.build.folder / path for path in self._objects(what)]
+        for file, made in objects.items():
+            others = symbols.of([*rest, *(path for name, path in objects.items() if name != file)])
+            line = symbols.refusal(Path(file).name, symbols.of([made]),
+                                   symbols.of([self.build.folder / self._object_of(file)]), others)
+            if line:
+                return line
+        return ""
 
     def precompile(self) -> None:
         """Makes what a check's compilations share, before the first of them."""
-        for what in self.PRECOMPILED:
-            for command, object_file in self.commands_of(what)[:1]:
-                self.adapted(command, object_file, "", True, what)
+        self.adapted(*self.command_of(self.course.files[0]), "", fast=True)
 
-    @abstractmethod
     def needed(self, cpu: Build) -> list[str]:
         """What must be built before compile() can link the program; drops libraries that it, as `cpu` has
         built it, does not use."""
+        program = symbols.of([cpu.program(self.course.step)])
+        # Templates are weak wherever they are made. Only those that a file before leaves open are a library's.
+        unresolved = symbols.of(cpu.folder / made for made in self._objects("program")).unresolved
+        for library in self.libraries():  # each before those that it uses
+            found = symbols.of([cpu.folder / library])
+            is_used = found.strong & program.strong or found.weak & program.weak & unresolved
+            if library.startswith("libstep_") and library != self._library and not is_used:
+                if (cpu.folder / library).is_file():
+                    self.drop(library)
+                continue
+            unresolved |= found.unresolved
+        return self.parts("program")
 
     def parts(self, what: str) -> list[str]:
         """What compile() takes from the build, in which it must be up to date."""
-        return self.libraries(what)
+        return [*self._objects(what), *self.libraries(what)]
 
     def libraries(self, what: str = "program") -> list[str]:
         """The build's own libraries that the program links."""
         return re.findall(r"(?<= )[^/\s]\S*\.a(?= |$)", self.link_of(what))
+
+    def _objects(self, what: str) -> list[str]:
+        """The object files of the program itself, main() above all."""
+        return re.findall(r"(?<= )[^/\s]\S*\.o(?= |$)", self.link_of(what).partition(self._library)[0])
+
+    def _object_of(self, file: str) -> str:
+        """What the build makes of a file of versions/."""
+        return self.command_of(file)[1]
 
     def name_of(self, what: str) -> str:
         return self.course.step.name + ("_test" if what == "test" else "")
@@ -141,9 +226,10 @@ class Compiler(ABC):
         for child in self._children:
             process.end(child)
 
-    def command_of(self, source: Path, what: str = "program") -> tuple[str, str]:
-        """The command that compiles a source in the build, and the object file that it makes."""
-        found = [line for line in self.commands(what)
+    def command_of(self, file: str) -> tuple[str, str]:
+        """The command that compiles a file of versions/ in the build, and the object file that it makes."""
+        source = self.course.step.folder / file
+        found = [line for line in self.commands("program")
                  if re.search(rf"-c \S*{re.escape(str(source))}'?( |$)", line)]
         if not found:
             raise self.not_built()
@@ -164,28 +250,25 @@ class Compiler(ABC):
         made += [path for path in (self.build.program(self.course.step),) if path.is_file()]
         return max((path.stat().st_mtime_ns for path in made), default=0)
 
-    def run(self, command: str, place: Path, behind: bool, rename: dict[str, str]) -> tuple[int | None, str]:
-        """One command in the build's folder: its exit code and what it said, in the learner's names."""
+    def run(self, command: str, place: Path, behind: bool) -> tuple[int | None, str]:
+        """One command in the build's folder: its exit code and what it said."""
         if self._stopped:
             return None, ""
         words = [*(["nice", "-n", "10"] if behind else []), "sh", "-c", f"exec 2>&1; {command}"]
         code, text, _ = process.limited(words, self._seconds, self._environment, self.build.folder,
                                         self._started)
         process.raise_if_disk_full(text, place)
-        for made, path in rename.items():
-            text = text.replace(made, path)
         return code, text
 
-    def is_verdict(self, code: int | None, text: str, judged: re.Pattern,
-                   own: Iterable[str] = ()) -> bool:
+    def is_verdict(self, code: int | None, text: str, judged: re.Pattern, own: str = "") -> bool:
         """Whether what a command has said may be kept: it has done its work, or has refused the text with
-        a message that fits `judged`. Raises CourseError where the machine has failed instead. `own` are
-        the names that `text` has for the learner's files: a file that one of them includes and that is
-        not there is the text's fault, but may be there another time."""
+        a message that fits `judged`. Raises CourseError where the machine has failed instead. `own` is
+        the name that `text` has for the learner's file: another that it includes and that is not there is
+        its fault, but may be there another time."""
         if code == 0 or self._stopped:
             return code == 0
         missing = MISSING_INCLUDE.search(text)
-        if missing and missing[1] in own:
+        if missing and missing[1] == own:
             return False
         failed = next((line.strip() for line in text.splitlines()
                        if not ON_A_LINE.match(line) and MACHINE.search(line)), "")
@@ -204,12 +287,12 @@ class Compiler(ABC):
         if fast:
             command = command.replace(" -o ", f" {WATCHED} -o ", 1)
         if fast and self.build.backend == "cpu" and shutil.which("ld.gold"):
-            quick = self.run(command.replace(" -o ", " -fuse-ld=gold -o ", 1), place, behind, {})
+            quick = self.run(command.replace(" -o ", " -fuse-ld=gold -o ", 1), place, behind)
             if quick[0] == 0:
                 return quick
-        return self.run(command, place, behind, {})
+        return self.run(command, place, behind)
 
-    def adapted(self, command: str, object_file: str, made: str, fast: bool, what: str = "program") -> str:
+    def adapted(self, command: str, object_file: str, made: str, fast: bool) -> str:
         """The build's command for a learner's text, into another file."""
         command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
         # An emptied region leaves names that nothing uses: that is no news to whoever must fill it.
@@ -220,7 +303,7 @@ class Compiler(ABC):
             # As quick to compile as -O0, and what it makes runs twice as fast.
             command = re.sub(r" -O[0-9s]\b", f" -Og {WATCHED}", command)
         if self.build.backend == "cpu":
-            common = self._precompiled(command, object_file, fast, self.PRECOMPILED[what])
+            common = self._precompiled(command, object_file, fast)
             command = command.replace(" -c ", f" {common} -c ", 1)
         return command.replace(f" -o {object_file}", f" -o {made}", 1)
 
@@ -229,10 +312,10 @@ class Compiler(ABC):
         if self._stopped:
             process.end(child)
 
-    def _precompiled(self, command: str, object_file: str, fast: bool, headers: tuple[str, ...]) -> str:
-        """The words that bring in what every such file includes, precompiled by GCC: most of the time
+    def _precompiled(self, command: str, object_file: str, fast: bool) -> str:
+        """The words that bring in what every version includes, precompiled by GCC: most of the time
         of a check. A compiler that can't use the file reads the headers instead."""
-        name = f"{Path(headers[0]).stem}-{self.build.backend}{'' if fast else '-timed'}"
+        name = f"{Path(PRECOMPILED).stem}-{self.build.backend}{'' if fast else '-timed'}"
         folder = self.folder.parent / name
         header, made, log = folder / "common.h", folder / "common.h.gch", folder / "made_for.txt"
         new = folder / f"new-{os.getpid()}"
@@ -245,7 +328,7 @@ class Compiler(ABC):
             if not log.is_file() or log.read_text(encoding="utf-8") != key:
                 folder.mkdir(parents=True, exist_ok=True)
                 made.unlink(missing_ok=True)
-                header.write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
+                header.write_text(f'#include "{PRECOMPILED}"\n', encoding="utf-8")
                 code, text, _ = process.limited(["sh", "-c", f"exec 2>&1; {command}"], self._seconds,
                                                 self._environment, self.build.folder)
                 process.raise_if_disk_full(text, folder)

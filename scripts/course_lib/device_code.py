@@ -51,13 +51,12 @@ def problems(course: Course, cpu: Build, files: dict[str, str], named: dict[str,
 @dataclass(frozen=True)
 class DeviceCompiler:
     name: str
-    command: tuple[str, ...]  # without the include folders and the source
+    command: tuple[str, ...]  # without the include folder and the source
     message: re.Pattern  # of a line: file, line, kind and words
 
-    def messages(self, source: Path, folders: list[Path]) -> str | None:
+    def messages(self, source: Path, root: Path) -> str | None:
         """What it says of a source; None where it has not come to an end."""
-        includes = [f"-I{folder}" for folder in folders]
-        code, out, complaint = process.limited([*self.command, *includes, str(source)], TIMEOUT)
+        code, out, complaint = process.limited([*self.command, f"-I{root}", str(source)], TIMEOUT)
         if code is None:
             return None
         return out + complaint if code != 0 or NARROWED.search(complaint) else ""
@@ -101,28 +100,24 @@ def _confirmed(compiler: DeviceCompiler, course: Course, cpu: Build, files: dict
     folder = build_root(cpu.root) / "check" / course.step.name
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        errors = _errors(compiler, course, cpu.root, files, Path(place) / "theirs")
+        errors = _errors(compiler, cpu.root, files, Path(place) / "theirs")
         if errors == {}:
             return errors
         # Errors with no place in a learner's file are the environment's; so are the own files'.
-        if errors is None or _errors(compiler, course, cpu.root, own, Path(place) / "own") != {}:
+        if errors is None or _errors(compiler, cpu.root, own, Path(place) / "own") != {}:
             return None
     return errors
 
 
-def _errors(compiler: DeviceCompiler, course: Course, root: Path, files: dict[str, str], place: Path,
+def _errors(compiler: DeviceCompiler, root: Path, files: dict[str, str], place: Path,
             ) -> dict[str, dict[int, str]] | None:
     """{} where the compiler takes them all; None where something else than the files stops it."""
-    step = course.step
-    overlay = place / step.folder.parent.name / step.folder.name
-    paths = {name: overlay / name for name in files}
+    paths = {name: place / name for name in files}
     for name, path in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[name], encoding="utf-8")
-    # Headers are compiled as what includes them: the step's program.
-    sources = list(paths.values()) if course.has_versions else [step.folder / f"{step.name}.hip"]
     with ThreadPoolExecutor(process.cpu_count()) as pool:
-        texts = list(pool.map(lambda source: compiler.messages(source, [place, root]), sources))
+        texts = list(pool.map(lambda source: compiler.messages(source, root), paths.values()))
     names = {str(path): name for name, path in paths.items()}
     found: dict[str, dict[int, str]] = {}
     for text in texts:

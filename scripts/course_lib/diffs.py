@@ -64,10 +64,7 @@ def version_file(step: Step, name: str) -> Path:
 
 
 def neighbours(step: Step) -> list[tuple[str, str]]:
-    """Each version with the next one. Raises CourseError(USAGE) where the step has no version files."""
-    if not step.has_versions:
-        raise CourseError(f"{step.number} {step.name} has no file per version yet: its versions are in "
-                          f"{step.name}.h", USAGE)
+    """Each version with the next one."""
     names = step.versions()
     return list(zip(names, names[1:]))
 
@@ -269,9 +266,7 @@ def page(step: Step, names: tuple[str, str], texts: tuple[str, str], whole: bool
 
 
 def ladder(step: Step) -> str:
-    """Every version with the next one, folded away, for a page that has STYLE; "" where there are none."""
-    if not step.has_versions:
-        return ""
+    """Every version with the next one, folded away, for a page that has STYLE."""
     parts = []
     for names in neighbours(step):
         texts = tuple(version_file(step, name).read_text(encoding="utf-8") for name in names)

@@ -1,5 +1,5 @@
 """Exercises: regions of a step's version files, declared with their hints and known mistakes beside the
-step. In steps that have no versions/ yet they are regions of its headers.
+step.
 
 In a file the lines between `// exercise: <what to do> (about N lines)` and `// end exercise` are an
 exercise. `exercise.toml` in the step's folder says the rest, an entry per region in the order of the
@@ -102,11 +102,6 @@ class Course:
     def files(self) -> list[str]:
         """The files that hold exercises, in the order of exercise.toml."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises))
-
-    @property
-    def has_versions(self) -> bool:
-        """Whether the exercises are in versions/*.hip, of which each is compiled alone."""
-        return self.step.has_versions
 
     def files_of(self, version: str) -> list[str]:
         """The files whose exercises show in a row of the program's table."""
@@ -284,7 +279,7 @@ def load(step: Step) -> Course:
         file = entry["file"]
         if not documents.is_path(file) or not (step.folder / file).is_file():
             raise wrong(f"{place}: there is no {quoted(file)[1:-1]}")
-        if step.has_versions and not file.startswith("versions/"):
+        if not file.startswith("versions/"):
             raise wrong(f"{place}: {file} is no file of versions/, of which each is compiled alone")
         if file not in found:
             found[file] = iter(regions(documents.text_for_user(step.folder / file), file))

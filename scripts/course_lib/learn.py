@@ -115,7 +115,7 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
     # What is timed on a GPU is compiled with all optimization, which takes longer than anything else: it
     # begins now, behind the verdict, and is dropped where that is no pass.
     folder = build_root(builds[0].root) / "check"
-    gpus = [(build, compiling.of(build, course, folder / f"{step.name}-{build.backend}"))
+    gpus = [(build, compiling.Compiler(build, course, folder / f"{step.name}-{build.backend}"))
             for build in builds[1:]]
     with ThreadPoolExecutor(len(builds)) as pool:
         try:

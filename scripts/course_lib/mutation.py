@@ -1,8 +1,7 @@
 """Mutants: a step's file with one mistake that people make.
 
-mutants_of() finds kernels, device functions, launchers and the exercises in other host code
-(kernel_source.py), and has each operator (mutation_operators.py) find its places in them. References, bounds
-and tuning constants are left alone.
+mutants_of() finds kernels, device functions and host code (kernel_source.py), and has each operator
+(mutation_operators.py) find its places in them. Tuning constants are left alone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -38,22 +36,18 @@ class Mutant:
         return text[:self.start] + self.put + text[self.end:]
 
 
-def mutants_of(text: str, file: str, any_host_code: bool) -> list[Mutant]:
-    """All mutants of a file. With `any_host_code` all that is no kernel is a launcher: else only functions
-    that launch one, and the lines of exercises."""
+def mutants_of(text: str, file: str) -> list[Mutant]:
+    """All mutants of a file."""
     source = Source(text)
     found: dict[tuple[int, str], Mutant] = {}  # what two operators agree on is one mutant
     name_of_text = hashlib.sha256(f"{file}\n{text}".encode()).hexdigest()
     for function in source.functions:
         kinds = {function.kind, ""}
         spans = [(function.start, function.end)]
-        launches = re.search(r"\bLAUNCH\w*\(", source.code[function.start:function.end])
         exercises = [(max(first, function.start), min(last, function.end)) for first, last in source.exercises
                      if first < function.end and function.start < last]
         if function.kind == LAUNCHER and exercises:
             kinds, spans = {KERNEL, LAUNCHER, ""}, exercises
-        elif function.kind == LAUNCHER and not (launches or any_host_code):
-            continue
         body = Body(source, function, spans)
         anything_goes = list(any_grid(body))
         for name, (edits, kind) in OPERATORS.items():

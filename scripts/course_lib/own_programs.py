@@ -1,9 +1,8 @@
 """Programs with a learner's own files in place of the repository's, for `course run --mine`.
 
-Only what differs is compiled: a version of the learner's that the program calls, and what includes one of
-the learner's headers. These object files come before the build's libraries on the linker's command line, so
-that the linker leaves the repository's own where they are. The commands are those of the build, which must
-be up to date, in a ninja file of their own.
+Only what differs is compiled: versions of the learner's that the program calls. Their object files come
+before the build's libraries on the linker's command line, so that the linker leaves the repository's own
+where they are. The commands are those of the build, which must be up to date, in a ninja file of their own.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from .steps import Step
 
 @dataclass(frozen=True)
 class Object:
-    """An object file of the build, the command that makes it, and all files that the compiler has read."""
+    """An object file of the build, and the command that makes it."""
 
     name: str
     command: str
     source: Path
-    read: frozenset[Path]
 
 
 @dataclass
@@ -39,43 +37,18 @@ class OwnPrograms:
     mine: Path
     files: list[Path]
     folder: Path
-    _read: dict[str, frozenset[Path]] = field(default_factory=dict)
     _rules: dict[str, str] = field(default_factory=dict)  # of the ninja file, by what each makes
-
-    def __post_init__(self):
-        answer = process.output(["ninja", "-C", str(self.build.folder), "-t", "deps"]) or ""
-        for name, text in re.findall(r"^(\S+): #deps.*\n((?:    .*\n)*)", answer, re.MULTILINE):
-            self._read[name] = frozenset(self._path(line.strip()) for line in text.splitlines())
 
     def add(self, step: Step) -> list[Path]:
         """Plans the program of a step. Returns the learner's files that it takes; none: it takes none."""
         objects, link = self._commands(step)
         program = symbols.of([self.build.program(step)])
-        direct = {o.name for o in objects if f" {o.name} " in link}  # not by way of a library
-        included = frozenset().union(*(o.read for o in objects if o.name in direct))
-        own = {self.build.root / name for name in self.files}
-        headers = {path for path in own if path.suffix == ".h"}
-        taken: set[Path] = set()
-        before = []  # the learner's object files, for the linker to find first
-        for one in objects:
-            changed = (headers | {one.source}) & own & (one.read | {one.source})
-            if not changed:
-                continue
-            if one.name not in direct:
-                found = symbols.of([self.build.folder / one.name])
-                # What a header declares `extern template` is weak, and is asked for by who includes it.
-                if not (found.strong & program.strong
-                        or found.weak & program.weak and changed & included):
-                    continue
-            taken |= changed
-            made = self._compiled(one, bool(changed & headers))
-            if one.name in direct:
-                link = link.replace(f" {one.name} ", f" {made} ", 1)
-            else:
-                before.append(made)
+        own = {self.build.root / name: name for name in self.files}
+        taken = {own[one.source]: one for one in objects if one.source in own
+                 and symbols.of([self.build.folder / one.name]).strong & program.strong}
         if taken:
-            self._linked(step, link, before)
-        return sorted(path.relative_to(self.build.root) for path in taken)
+            self._linked(step, link, [self._compiled(one, name) for name, one in taken.items()])
+        return sorted(taken)
 
     def make(self) -> None:
         """Builds what was planned."""
@@ -98,18 +71,14 @@ class OwnPrograms:
             words = shlex.split(line)
             if "-c" in words and "-o" in words:
                 name, source = (words[words.index(option) + 1] for option in ("-o", "-c"))
-                objects.append(Object(name, line, self._path(source), self._read.get(name, frozenset())))
+                objects.append(Object(name, line, Path(os.path.normpath(self.build.folder / source))))
         return objects, lines[-1] if lines else ""
 
-    def _compiled(self, one: Object, has_headers: bool) -> str:
+    def _compiled(self, one: Object, file: Path) -> str:
         made = self._relative(self.folder / "objects" / one.name)
+        source = self.mine / file
         command = re.sub(r" -Werror(=\S+)?", "", one.command).replace(one.name, made)
-        source = one.source
-        if source.relative_to(self.build.root) in self.files:
-            source = self.mine / source.relative_to(self.build.root)
-            command = re.sub(r" -c .*", lambda _: f" -c {quoted(source)}", command)
-        if has_headers:
-            command = command.replace(" -I", f" -I{quoted(self.mine)} -I", 1)
+        command = re.sub(r" -c .*", lambda _: f" -c {quoted(source)}", command)
         self._rules[made] = _rule("compile", made, [str(source)], command)
         return made
 
@@ -119,10 +88,6 @@ class OwnPrograms:
         link = link.replace(f" -o {program}", " ".join([f" -o {made}", *before]), 1)
         inputs = re.findall(r"(?<= )[^/\s]\S*\.[oa](?= |$)", link)
         self._rules[made] = _rule("own", made, inputs, link)
-
-    def _path(self, name: str) -> Path:
-        """A file that the build names, relative to its folder or not."""
-        return Path(os.path.normpath(self.build.folder / name))
 
     def _relative(self, path: Path) -> str:
         return os.path.relpath(path, self.build.folder)

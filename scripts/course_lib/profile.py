@@ -1,7 +1,7 @@
 """`scripts/course profile STEP --version V`: the few counters that the steps talk about.
 
 A profiler (ncu on NVIDIA, rocprofv3 or rocprof on AMD) runs the step's program with that version and
-reads the hardware's counters. Only kernels that a step's header defines are looked at: not the
+reads the hardware's counters. Only kernels that a step defines are looked at: not the
 generators of inputs in common/, and not the vendor's library. They are printed by name, the one that
 took the most time first; a figure is the mean of a kernel's launches.
 """

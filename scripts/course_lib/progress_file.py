@@ -25,7 +25,7 @@ from .documents import is_name, is_of, is_path, is_plain, quoted, require_plain,
 from .results import is_amount, is_step
 
 SCHEMA = 1
-ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of steps that have none
+ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of the time when exercises stood in them
 
 BROKEN = object()  # in place of a value of which nothing can be kept
 

@@ -168,10 +168,10 @@ class Detector:
         if not self._build.is_configured():
             self._announce("what ThreadSanitizer needs is built once: this takes up to a minute")
             self._build.configure(Hardware())
-        compiler = compiling.of(self._build, self._course, self._folder, COMPILE_TIMEOUT)
+        compiler = compiling.Compiler(self._build, self._course, self._folder, COMPILE_TIMEOUT)
         # What the program uses of the libraries is known when there is one.
         known = self._cpu.program(self._course.step).is_file()
-        needed = compiler.needed(self._cpu) if known else compiler.libraries()
+        needed = compiler.needed(self._cpu) if known else compiler.parts("program")
         command = ["cmake", "--build", str(self._build.folder), "--parallel", str(process.cpu_count()),
                    "--target", *needed]
         code, text, _ = process.limited(command, LIBRARIES_TIMEOUT, self._build.environment,
@@ -317,7 +317,7 @@ def main(number: str) -> None:
     cpu = Build(root, build_root(root) / "cpu", "cpu", dict(os.environ))
     course = exercises.load(step)
     Detector(course, cpu).prepare()
-    compiling.of(cpu, course, build_root(root) / "check" / step.name).precompile()
+    compiling.Compiler(cpu, course, build_root(root) / "check" / step.name).precompile()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import check, compiling, documents, process, results
+from . import check, documents, process, results
 from .build import Build, build_root
 from .compiling import Compiled, Compiler
 from .documents import require
@@ -163,21 +163,20 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 def show_plain_time(course: Course, cpu: Build, files: dict[str, str]) -> None:
     """Prints the time of the fastest version at the largest shape that the check runs, as the check compiles
     it, and the course's own. Nothing where that takes long."""
-    compiler = compiling.of(cpu, course, build_root(cpu.root) / "check" / course.step.name)
+    compiler = Compiler(cpu, course, build_root(cpu.root) / "check" / course.step.name)
     theirs = compiler.compile(files, {}, fast=True).program  # the check has made it
     row = theirs and plain_row(course, cpu, theirs, course.versions_in(list(files)))
     if not row:
         return
     words = results.format_ms(row["ms"])
-    if course.has_versions:  # one file is compiled, once; else it would be the whole program
-        solution = {name: course.solution(name) for name in course.files_of(row["name"])}
-        own = compiler.compile(solution, {}, fast=True).program
-        # In turns, and the same version alone: a program's first version finds a processor that idles.
-        pairs = [[own and plain_row(course, cpu, program, [row["name"]]) for program in (own, theirs)]
-                 for _ in range(PLAIN_ROUNDS)]
-        if all(one for pair in pairs for one in pair):
-            own_ms, ms = (min(pair[which]["ms"] for pair in pairs) for which in (0, 1))
-            words = f"{results.format_ms(ms)}; the course's own {results.format_ms(own_ms)}"
+    solution = {name: course.solution(name) for name in course.files_of(row["name"])}
+    own = compiler.compile(solution, {}, fast=True).program
+    # In turns, and the same version alone: a program's first version finds a processor that idles.
+    pairs = [[own and plain_row(course, cpu, program, [row["name"]]) for program in (own, theirs)]
+             for _ in range(PLAIN_ROUNDS)]
+    if all(one for pair in pairs for one in pair):
+        own_ms, ms = (min(pair[which]["ms"] for pair in pairs) for which in (0, 1))
+        words = f"{results.format_ms(ms)}; the course's own {results.format_ms(own_ms)}"
     say(f"time         {row['name']} {words}   (one CPU thread, without optimization: noisy, and no measure "
         "of a GPU)")
 

@@ -11,9 +11,6 @@ from pathlib import Path
 from .errors import USAGE, CourseError
 
 
-PROGRAM_ENDINGS = (".cpp", ".hip")  # plain C++ where the kernels are in versions/
-
-
 # Trainings that take minutes on the CPU backend for each version, and the one that `course run` shows
 # there: none is faster there than it.
 LONG_TRAININGS = {"train_cnn": "graph", "train_shakespeare": "graph"}
@@ -34,12 +31,6 @@ class Step:
         stage, place = self.number.split(".")
         return int(stage), int(place)
 
-    @property
-    def has_versions(self) -> bool:
-        """Whether its kernels are files of their own in versions/, compiled once into a library
-        `step_<name>`; else they are headers that its program and its test include."""
-        return (self.folder / "versions").is_dir()
-
     def versions(self) -> list[str]:
         """The names of its version files, in the order of the contract's kVersions where that has
         them; those that it leaves out come last."""
@@ -51,7 +42,7 @@ class Step:
 
     @property
     def has_test(self) -> bool:
-        return any((self.folder / f"{self.name}_test{ending}").is_file() for ending in PROGRAM_ENDINGS)
+        return (self.folder / f"{self.name}_test.cpp").is_file()
 
 
 @dataclass(frozen=True)
@@ -64,13 +55,12 @@ class RoadmapRow:
 
 
 def discover(root: Path) -> list[Step]:
-    """Every folder stageN_x/NN_name that holds NN_name's program, in the roadmap's order."""
+    """Every folder stageN_x/NN_name that holds name's program, in the roadmap's order."""
     steps = []
     for folder in root.glob("stage*/*"):
         stage = re.fullmatch(r"stage(\d+)_\w+", folder.parent.name)
         step = re.fullmatch(r"(\d\d)_(\w+)", folder.name)
-        if stage and step and any((folder / f"{step[2]}{ending}").is_file()
-                                  for ending in PROGRAM_ENDINGS):
+        if stage and step and (folder / f"{step[2]}.cpp").is_file():
             steps.append(Step(f"{int(stage[1])}.{int(step[1])}", step[2], folder))
     return sorted(steps, key=lambda step: step.order)
 

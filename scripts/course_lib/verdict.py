@@ -169,13 +169,12 @@ class Judge:
         return Refusal("")
 
     def _compiler(self) -> compiling.Compiler:
-        return compiling.of(self.cpu, self.course, self.folder)
+        return compiling.Compiler(self.cpu, self.course, self.folder)
 
     def _compile_tests(self, compiler: compiling.Compiler, program: Future, texts: dict[str, str],
                        named: dict[str, str]) -> compiling.Compiled:
-        """After the program where both share the versions' object files, else beside it."""
-        if self.course.has_versions:
-            program.result()
+        """After the program, with which it shares the object files of the versions."""
+        program.result()
         return compiler.compile(texts, named, fast=True, what="test")
 
     # ---- The program's runs --------------------------------------------------------------------------

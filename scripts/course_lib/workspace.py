@@ -61,9 +61,9 @@ class Workspace:
         return texts
 
     def files(self, course: Course) -> dict[str, str]:
-        """texts(), but without what the learner does not have where each file is compiled alone."""
+        """texts(), but only of what the learner has: each file is compiled alone."""
         return {name: text for name, text in self.texts(course).items()
-                if not course.has_versions or self.file(course.step, name).is_file()}
+                if self.file(course.step, name).is_file()}
 
     def start(self, course: Course, reset: bool) -> list[Path]:
         """Writes the skeletons; files that are there stay as they are, or are kept under a dated

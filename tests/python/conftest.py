@@ -121,7 +121,7 @@ esac
                      "stage1_vector/02_axpy"):
             name = step.split("/")[1][3:]
             (self.root / step).mkdir(parents=True)
-            for file in (f"{name}.h", f"{name}.hip", f"{name}_test.hip"):
+            for file in (f"{name}.h", f"{name}.cpp", f"{name}_test.cpp"):
                 (self.root / step / file).touch()
         (self.root / "scripts" / "packages.txt").write_text(
             "base: cmake ninja-build\ncpu: libboost-context-dev\nhip: hipcc\n", encoding="utf-8"

@@ -18,9 +18,15 @@ def run(script, *arguments):
 # ---- check_structure.py -----------------------------------------------------------------------------
 
 STEP = "stage1_vector/01_vector_add"
-HEADER = """#pragma once
-#include "common/gpu.h"
+COMMENT = """// y = 2 x    x, y (n).
+// Fixes : a CPU core takes the elements one after the other.
+// Idea  : one thread per element.
+// Thread: t owns y[t].
+// Costs : 8 n bytes.
+"""
+VERSION_OF_STEP = f"""#include "common/gpu.h"
 // A comment may say % 32 and __shfl_sync.
+{COMMENT}static __global__ void add_naive() {{}}
 """
 
 
@@ -31,12 +37,13 @@ def project(tmp_path):
         "CMakeLists.txt": f"set(steps\n  {STEP})\n",
         "README.md": f"| step | program |\n|---|---|\n| 1.1 | [`vector_add`]({STEP}) |\n",
         "common/gpu.h": "#pragma once\n",
-        f"{STEP}/vector_add.h": HEADER,
-        f"{STEP}/vector_add.hip": f'#include "{STEP}/vector_add.h"\n',
-        f"{STEP}/vector_add_test.hip": "",
-        f"{STEP}/README.md": "",
+        f"{STEP}/vector_add.h": "#pragma once\nextern const Version<Launch> kVersions[1];\n",
+        f"{STEP}/vector_add.cpp": f'#include "{STEP}/vector_add.h"\n',
+        f"{STEP}/vector_add_test.cpp": "",
+        f"{STEP}/versions/naive.hip": VERSION_OF_STEP,
+        f"{STEP}/README.md": "![](a.svg)\n",
         "build/headers/a.hip": '#include "common/gpu.h"\n',
-        "build/headers/b.hip": f'#include "{STEP}/vector_add.h"\n',
+        "build/headers/b.cpp": f'#include "{STEP}/vector_add.h"\n',
     }
     for name, text in files.items():
         write(tmp_path, name, text)
@@ -59,30 +66,9 @@ def test_a_project_that_follows_the_rules_passes(project):
     assert "1 steps" in answer.stdout and "0 findings" in answer.stdout
 
 
-@pytest.mark.parametrize("name", ["vector_add.h", "vector_add.hip", "vector_add_test.hip", "README.md"])
-def test_a_missing_file_is_found(project, name):
-    (project / STEP / name).unlink()
-    answer = structure(project)
-    assert answer.returncode == 1
-    assert f"{STEP}: {name} is missing" in answer.stdout
-
-
-def test_a_fifth_file_is_found_unless_named_for_hardware_or_instances(project):
-    write(project, f"{STEP}/vector_add_sm90.h", "#pragma once\ninline void f() { asm(\"\"); }\n")
-    write(project, "build/headers/c.hip", f'#include "{STEP}/vector_add_sm90.h"\n')
-    write(project, f"{STEP}/vector_add_instances.hip", f'#include "{STEP}/vector_add.h"\n')
-    assert structure(project).returncode == 0
-    write(project, f"{STEP}/helpers.txt", "")
-    assert "helpers.txt is not one of a step's four files" in structure(project).stdout
-
-
-def test_a_header_that_the_step_includes_is_part_of_it(project):
-    write(project, f"{STEP}/data.h", "#pragma once\n")
-    write(project, "build/headers/d.hip", f'#include "{STEP}/data.h"\n')
-    assert "data.h is not one of a step's four files" in structure(project).stdout
-    header = (project / STEP / "vector_add.h").read_text()
-    write(project, f"{STEP}/vector_add.h", header + f'#include "{STEP}/data.h"\n')
-    assert "four files" not in structure(project).stdout
+def test_a_step_without_versions_is_found(project):
+    (project / STEP / "versions" / "naive.hip").unlink()
+    assert only_finding(project) == f"{STEP}: versions/ has no .hip file"
 
 
 def test_a_step_without_a_row_or_without_a_build_is_found(project):
@@ -101,7 +87,7 @@ def test_a_row_without_a_step_is_found(project):
 
 
 def test_a_header_that_is_not_compiled_alone_is_found(project):
-    (project / "build/headers/b.hip").unlink()
+    (project / "build/headers/b.cpp").unlink()
     assert "vector_add.h: is not compiled alone" in structure(project).stdout
 
 
@@ -128,10 +114,10 @@ def test_a_header_that_is_not_compiled_alone_is_found(project):
     ],
 )
 def test_what_a_step_must_not_write_is_found_at_its_line(project, line):
-    write(project, f"{STEP}/vector_add.h", HEADER + line + "\n")
+    write(project, f"{STEP}/versions/naive.hip", VERSION_OF_STEP + line + "\n")
     answer = structure(project)
     assert answer.returncode == 1
-    assert f"{STEP}/vector_add.h:4: " in answer.stdout
+    assert f"{STEP}/versions/naive.hip:9: " in answer.stdout
 
 
 @pytest.mark.parametrize(
@@ -145,7 +131,7 @@ def test_what_a_step_must_not_write_is_found_at_its_line(project, line):
     ],
 )
 def test_what_only_looks_forbidden_is_let_through(project, line):
-    write(project, f"{STEP}/vector_add.h", HEADER + line + "\n")
+    write(project, f"{STEP}/versions/naive.hip", VERSION_OF_STEP + line + "\n")
     answer = structure(project)
     assert answer.returncode == 0, answer.stdout
 
@@ -156,7 +142,7 @@ def test_common_includes_no_step(project):
     assert "common/timer.h:2: " in structure(project).stdout
 
 
-# A step with versions/: one lesson per file.
+# One lesson per file.
 
 LADDER = "stage1_vector/02_axpy"
 CONTRACT = """#pragma once
@@ -170,12 +156,6 @@ inline constexpr Version<Launch> kVersions[] = {
     {"vectorized", launch_vectorized, "16 bytes per load"},
 };
 }  // namespace axpy
-"""
-COMMENT = """// y = 2 x    x, y (n).
-// Fixes : a CPU core takes the elements one after the other.
-// Idea  : one thread per element.
-// Thread: t owns y[t].
-// Costs : 8 n bytes.
 """
 VERSION = f"""#include "common/gpu.h"
 #include "{LADDER}/axpy.h"
@@ -200,7 +180,7 @@ __device__ inline float twice(float x) { return x + x; }
 
 @pytest.fixture
 def ladder(project):
-    """The smallest project, with a second step that has all that the new form allows."""
+    """The smallest project, with a second step that has all that a step may have."""
     files = {
         "CMakeLists.txt": f"set(steps\n  {STEP}\n  {LADDER})\n",
         "common/gpu_runtime.h": "#pragma once\n",
@@ -246,14 +226,14 @@ def only_finding(root):
     return lines[0]
 
 
-def test_a_step_with_versions_that_follows_the_rules_passes(ladder):
+def test_a_step_with_all_that_it_may_have_passes(ladder):
     answer = structure(ladder)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "2 steps" in answer.stdout
 
 
 @pytest.mark.parametrize("name", ["README.md", "axpy.h", "axpy.cpp", "axpy_test.cpp"])
-def test_a_missing_file_of_a_step_with_versions_is_found(ladder, name):
+def test_a_missing_file_is_found(ladder, name):
     (ladder / LADDER / name).unlink()
     assert f"{LADDER}: {name} is missing" in structure(ladder).stdout
 
@@ -265,8 +245,8 @@ def test_a_step_with_an_empty_folder_of_versions_is_found(ladder):
 
 
 @pytest.mark.parametrize("name", ["axpy.hip", "notes.txt", "versions/shared.h", "detail/kernel.hip",
-                                  "detail/deep/x.h", "data/x.csv", "axpy_instances.hip", "versions/naive.cpp"])
-def test_what_is_no_file_of_a_step_with_versions_is_found(ladder, name):
+                                  "detail/deep/x.h", "data/x.csv", "versions/naive.cpp"])
+def test_what_is_no_file_of_a_step_is_found(ladder, name):
     write(ladder, f"{LADDER}/{name}", "#pragma once\n")
     assert f"{LADDER}: {name} is no file of a step" in structure(ladder).stdout
 
@@ -437,7 +417,7 @@ def test_a_second_definition_is_found_in_every_file_of_a_step(ladder, name):
 
 
 def later_step(root, text):
-    """A third step, in the new form, whose program holds `text`."""
+    """A third step, whose program holds `text`."""
     step = "stage1_vector/03_dot"
     write(root, "CMakeLists.txt", f"set(steps\n  {STEP}\n  {LADDER}\n  {step})\n")
     with (root / "README.md").open("a") as readme:
@@ -480,14 +460,14 @@ def test_two_versions_that_define_the_same_are_found(ladder, line):
 
 
 @pytest.mark.parametrize("header", ["axpy.h", "detail/twice.h", "reference.h"])
-def test_each_header_of_a_step_with_versions_is_compiled_alone(ladder, header):
+def test_each_header_of_a_step_is_compiled_alone(ladder, header):
     for source in (ladder / "build/headers").iterdir():
         if f"{LADDER}/{header}" in source.read_text():
             source.unlink()
     assert f"{LADDER}/{header}: is not compiled alone" in only_finding(ladder)
 
 
-@pytest.mark.parametrize("name", [f"{STEP}/vector_add.hip", f"{STEP}/vector_add_test.hip", f"{STEP}/vector_add.h"])
+@pytest.mark.parametrize("name", [f"{STEP}/vector_add.cpp", f"{STEP}/vector_add_test.cpp", f"{STEP}/vector_add.h"])
 def test_an_include_of_a_later_step_of_the_same_stage_is_found(ladder, name):
     path = ladder / name
     path.write_text(path.read_text() + f'#include "{LADDER}/axpy.h"\n')

@@ -546,10 +546,11 @@ def test_list(machine: Machine):
 
 def test_list_shows_what_was_reached_on_this_machine(machine: Machine):
     folder = machine.root / "stage1_vector" / "01_vector_add"
-    (folder / "vector_add.h").write_text(
+    (folder / "versions").mkdir()
+    (folder / "versions" / "naive.hip").write_text(
         "// exercise: add (about 1 line)\nint a;\n// end exercise\n")
     (folder / "exercise.toml").write_text(
-        '[[exercise]]\nname = "add"\nfile = "vector_add.h"\nhints = ["a", "b", "c"]\n')
+        '[[exercise]]\nname = "add"\nfile = "versions/naive.hip"\nhints = ["a", "b", "c"]\n')
     best = {"ms": 2.0, "of_limit": 0.5, "of_vendor": None, "medal": "gold"}
     (machine.root / "workspace").mkdir()
     (machine.root / "workspace" / "progress.json").write_text(json.dumps(

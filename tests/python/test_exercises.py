@@ -20,10 +20,9 @@ from course_lib.check import Outcome, Run
 from course_lib.errors import USAGE, CourseError
 from course_lib.workspace import Progress, Workspace
 
-HEADER = """// 1.1  sum: a sum of two vectors.
+TEXT = """// 1.1  sum: a sum of two vectors.
 //
 // Any n.
-#pragma once
 
 inline int first(int a) {
   // exercise: one more than a
@@ -42,7 +41,7 @@ TOML = """shapes = ["1", "256", "257"]
 
 [[exercise]]
 name = "first"
-file = "sum.h"
+file = "versions/sum.hip"
 versions = ["naive"]
 owner = { block = "i // 16", thread = "i % 16" }
 blank = "return 0;"
@@ -55,7 +54,7 @@ replace = "a"
 
 [[exercise]]
 name = "second"
-file = "sum.h"
+file = "versions/sum.hip"
 versions = ["in_place"]
 hints = ["four", "five", "six"]
 """
@@ -64,9 +63,9 @@ hints = ["four", "five", "six"]
 @pytest.fixture
 def course(tmp_path: Path) -> exercises.Course:
     folder = tmp_path / "stage1_vector" / "01_sum"
-    folder.mkdir(parents=True)
-    (folder / "sum.h").write_text(HEADER)
-    (folder / "sum.hip").touch()
+    (folder / "versions").mkdir(parents=True)
+    (folder / "versions" / "sum.hip").write_text(TEXT)
+    (folder / "sum.cpp").touch()
     (folder / "exercise.toml").write_text(TOML)
     (folder / "README.md").write_text("# 1.1 sum\n\nTwo vectors\nbecome one.\n\nMore.\n")
     return exercises.load(steps.discover(tmp_path)[0])
@@ -89,19 +88,19 @@ def changed(course: exercises.Course, old: str, new: str, file: str = "exercise.
 
 
 def test_a_skeleton_differs_only_inside_the_regions(course):
-    skeleton = course.skeleton("sum.h").splitlines()
+    skeleton = course.skeleton("versions/sum.hip").splitlines()
     assert "  return 0;" in skeleton and "  return a + 1;" not in skeleton
     assert "  const int old = *b;" not in skeleton
-    outside = [line for line in HEADER.splitlines()
+    outside = [line for line in TEXT.splitlines()
                if line.strip() not in ("return a + 1;", "const int old = *b;", "*b = old + 1;")]
     assert [line for line in skeleton if line != "  return 0;"] == outside
 
 
 def test_what_is_not_written_yet_is_known(course):
     def empty(text: str) -> list[str]:
-        return [exercise.name for exercise in course.empty({"sum.h": text})]
-    skeleton = course.skeleton("sum.h")
-    assert empty(skeleton) == ["first", "second"] and empty(HEADER) == []
+        return [exercise.name for exercise in course.empty({"versions/sum.hip": text})]
+    skeleton = course.skeleton("versions/sum.hip")
+    assert empty(skeleton) == ["first", "second"] and empty(TEXT) == []
     assert empty(skeleton.replace("return 0;", "return  0;\n")) == ["first", "second"]
     assert empty(skeleton.replace("return 0;", "return a;")) == ["second"]
     assert empty(skeleton.replace("// end exercise", "", 1)) == []
@@ -122,18 +121,18 @@ def test_an_exercise_is_called_by_its_name_its_version_or_its_file(course):
     def named(name: str) -> list[str]:
         return [exercise.name for exercise in course.named(name)]
     assert named("second") == named("in_place") == ["second"]
-    assert named("sum.h") == named("sum") == named("somewhere/sum.h") == ["first", "second"]
+    assert named("sum.hip") == named("sum") == named("somewhere/sum.hip") == ["first", "second"]
     with pytest.raises(CourseError, match=r"1.1 has no exercise 'third'; it has first \(naive\), second"):
         course.named("third")
 
 
 def test_a_hint_for_a_version_is_for_what_is_not_filled_in(course, workspace, capsys):
     workspace.start(course, reset=False)
-    learn.hint(course, workspace, "sum.h")
+    learn.hint(course, workspace, "versions/sum.hip")
     assert "1.1 first: " in capsys.readouterr().out
-    path = workspace.file(course.step, "sum.h")
+    path = workspace.file(course.step, "versions/sum.hip")
     path.write_text(path.read_text().replace("return 0;", "return a + 1;"))
-    learn.hint(course, workspace, "sum.h")
+    learn.hint(course, workspace, "versions/sum.hip")
     assert "1.1 second: " in capsys.readouterr().out
     learn.hint(course, workspace, "naive")
     assert "1.1 first: " in capsys.readouterr().out
@@ -141,7 +140,7 @@ def test_a_hint_for_a_version_is_for_what_is_not_filled_in(course, workspace, ca
 
 def test_a_mistake_is_one_change_in_its_region(course):
     wrong = course.with_mistake(course.exercises[0], course.exercises[0].mistakes[0])
-    assert wrong == HEADER.replace("return a + 1;", "return a;")
+    assert wrong == TEXT.replace("return a + 1;", "return a;")
 
 
 def test_a_mistake_that_fits_nowhere_is_named(course):
@@ -155,7 +154,7 @@ def test_a_mistake_that_fits_nowhere_is_named(course):
     ("old", "new", "word"),
     [
         ('hints = ["one", "two", "three"]', 'hints = ["one"]', "1 hints, not 3"),
-        ('file = "sum.h"', 'file = "other.h"', "there is no other.h"),
+        ('file = "versions/sum.hip"', 'file = "other.hip"', "there is no other.hip"),
         ('name = "second"', 'name = "first"', "the same name"),
         ('versions = ["naive"]', 'version = ["naive"]', "'version' that means nothing"),
         ('versions = ["naive"]', 'versions = "naive"', "'versions' is not a list"),
@@ -169,13 +168,13 @@ def test_a_wrong_declaration_is_one_line(course, old, new, word):
 
 
 def test_regions_and_exercises_must_be_as_many(course):
-    changed(course, "  // end exercise\n}\ninline void", "}\ninline void", "sum.h")
+    changed(course, "  // end exercise\n}\ninline void", "}\ninline void", "versions/sum.hip")
     with pytest.raises(CourseError, match="no `// end exercise`"):
         exercises.load(course.step)
-    (course.step.folder / "sum.h").write_text(HEADER.split("inline void second")[0])
+    (course.step.folder / "versions/sum.hip").write_text(TEXT.split("inline void second")[0])
     with pytest.raises(CourseError, match="fewer regions than exercises"):
         exercises.load(course.step)
-    (course.step.folder / "sum.h").write_text(HEADER + HEADER)
+    (course.step.folder / "versions/sum.hip").write_text(TEXT + TEXT)
     with pytest.raises(CourseError, match="more regions than exercises"):
         exercises.load(course.step)
 
@@ -309,7 +308,7 @@ def test_fingerprints_are_kept_with_what_they_depend_on(course, tmp_path):
     assert not signatures.is_stale(again, again.exercises[0])
     for old, new, file in (('versions = ["naive"]', 'versions = ["other"]', "exercise.toml"),
                            ('replace = "a"', 'replace = "0"', "exercise.toml"),
-                           ("return a + 1;", "return 1 + a + 1 - 1;", "sum.h")):
+                           ("return a + 1;", "return 1 + a + 1 - 1;", "versions/sum.hip")):
         changed(course, old, new, file)
         again = exercises.load(course.step)
         assert signatures.is_stale(again, again.exercises[0]), file
@@ -339,20 +338,20 @@ def test_the_first_wrong_element_has_an_owner(course):
 
 def test_start_never_overwrites(course, workspace, capsys):
     learn.start(course, workspace, reset=False)
-    mine = workspace.file(course.step, "sum.h")
-    assert mine.read_text() == course.skeleton("sum.h")
+    mine = workspace.file(course.step, "versions/sum.hip")
+    assert mine.read_text() == course.skeleton("versions/sum.hip")
     said = capsys.readouterr().out
     assert "Two vectors become one." in said and "one more than a and no less" in said
-    assert f"{os.path.relpath(mine)}:7" in said or f"{mine}:7" in said
+    assert f"{os.path.relpath(mine)}:6" in said or f"{mine}:6" in said
     mine.write_text("my work")
     with pytest.raises(CourseError, match="--reset"):
         learn.start(course, workspace, reset=False)
     assert mine.read_text() == "my work"
     for _ in range(2):  # twice within a second: two copies
         learn.start(course, workspace, reset=True)
-    kept = sorted(mine.parent.glob("sum.h.*.old"))
+    kept = sorted(mine.parent.glob("sum.hip.*.old"))
     assert len(kept) == 2 and "my work" in [path.read_text() for path in kept]
-    assert mine.read_text() == course.skeleton("sum.h")
+    assert mine.read_text() == course.skeleton("versions/sum.hip")
 
 
 def kept_as_it_was(workspace: Workspace) -> list[str]:
@@ -372,7 +371,7 @@ def test_a_progress_file_of_which_nothing_can_be_read_is_kept_beside_a_new_one(w
 
 
 PASSED = {"state": "passed", "started": "2030-01-02T03:04:05", "passed": "2030-01-02T04:04:05",
-          "hints": {"first": 2}, "files": {"sum.h": "0" * 64}, "newer": {"key": [1]},
+          "hints": {"first": 2}, "files": {"versions/sum.hip": "0" * 64}, "newer": {"key": [1]},
           "devices": {"cuda: A": {"ms": 2.0, "date": "2030-01-02T04:04:05", "version": "naive",
                                   "of_limit": None, "of_vendor": 0.5, "medal": "gold"}}}
 
@@ -431,7 +430,7 @@ def test_hints_come_one_by_one_and_stay(course, workspace, capsys):
         said = capsys.readouterr().out
         assert [word for word in ("one", "two", "three") if f". {word}" in said] == words, level
     assert "--give-up" in said
-    mine = workspace.file(course.step, "sum.h")
+    mine = workspace.file(course.step, "versions/sum.hip")
     mine.write_text(mine.read_text().replace("return 0;", "return a + 1;"))
     learn.hint(course, workspace, None)  # the first exercise is filled in
     assert ". four" in capsys.readouterr().out
@@ -456,20 +455,20 @@ def test_the_solution_is_shown_when_it_is_found_or_given_up(course, workspace, c
 def test_only_the_text_that_has_passed_counts_as_passed(course, workspace):
     learn.start(course, workspace, reset=False)
     progress = Progress(workspace)
-    progress.passed(course.step, {"sum.h": "right"})
+    progress.passed(course.step, {"versions/sum.hip": "right"})
     progress.save()
     again = Progress(workspace)
     assert again.state(course.step) == "passed"
-    assert again.is_passed_text(course.step, "sum.h", "right")
-    assert not again.is_passed_text(course.step, "sum.h", "right, but changed since")
+    assert again.is_passed_text(course.step, "versions/sum.hip", "right")
+    assert not again.is_passed_text(course.step, "versions/sum.hip", "right, but changed since")
 
 
 def test_progress_goes_to_another_machine_and_back(course, workspace, tmp_path, capsys, monkeypatch):
     learn.start(course, workspace, reset=False)
-    mine = workspace.file(course.step, "sum.h")
+    mine = workspace.file(course.step, "versions/sum.hip")
     mine.write_text("my work")
     progress = Progress(workspace)
-    progress.passed(course.step, {"sum.h": "my work"})
+    progress.passed(course.step, {"versions/sum.hip": "my work"})
     progress.measured(course.step, "cpu: A", {"ms": 2.0})
     progress.measured(course.step, "cpu: A", {"ms": 3.0})  # slower: the best stays
     progress.save()
@@ -478,13 +477,13 @@ def test_progress_goes_to_another_machine_and_back(course, workspace, tmp_path, 
     monkeypatch.setenv("COURSE_WORKSPACE", str(tmp_path / "elsewhere"))
     other = Workspace(tmp_path)
     learn.import_progress(other, exported)
-    assert other.file(course.step, "sum.h").read_text() == "my work"
+    assert other.file(course.step, "versions/sum.hip").read_text() == "my work"
     there = Progress(other)
     assert there.state(course.step) == "passed"
     assert there.steps["1.1"]["devices"]["cpu: A"]["ms"] == 2.0
-    other.file(course.step, "sum.h").write_text("other work")
+    other.file(course.step, "versions/sum.hip").write_text("other work")
     learn.import_progress(other, exported)
-    assert other.file(course.step, "sum.h").read_text() == "other work"
+    assert other.file(course.step, "versions/sum.hip").read_text() == "other work"
     assert "yours stays" in capsys.readouterr().err
 
 
@@ -545,7 +544,7 @@ def test_an_import_takes_nothing_away(workspace, tmp_path):
 def test_a_saved_file_is_noticed(tmp_path, use_inotify, how):
     folder = tmp_path / "stage1" / "01_sum"
     folder.mkdir(parents=True)
-    path = folder / "sum.h"
+    path = folder / "sum.hip"
     path.write_text("old")
     changes = watch.Changes(tmp_path, use_inotify)
     assert changes.wait(None, seconds=0.05) == ([], "")
@@ -555,8 +554,8 @@ def test_a_saved_file_is_noticed(tmp_path, use_inotify, how):
         if how == "in place":
             path.write_text("new text")
         else:  # as most editors do
-            (folder / "sum.h.tmp").write_text("new text")
-            os.replace(folder / "sum.h.tmp", path)
+            (folder / "sum.hip.tmp").write_text("new text")
+            os.replace(folder / "sum.hip.tmp", path)
 
     thread = threading.Thread(target=save)
     thread.start()

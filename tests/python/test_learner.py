@@ -21,7 +21,7 @@ from course_lib import check, exercises, process, races, sanitizer, steps
 from course_lib.build import Build, build_root
 from course_lib.check import Outcome, Run, Setting
 
-HEADER = """#pragma once
+VERSION = """// naive: one more.
 // exercise: one more than a (about 1 line)
 int one_more(int a) { return a + 1; }
 // end exercise
@@ -29,25 +29,24 @@ int one_more(int a) { return a + 1; }
 TOML = """shapes = ["1", "257"]
 [[exercise]]
 name = "one_more"
-file = "vector_add.h"
+file = "versions/naive.hip"
 versions = ["naive"]
 hints = ["look at a", "add one", "return a + 1"]
 """
-# `compile` keeps the header that it finds first, `link` makes a program of it that is right where the
-# header is.
+# `compile` keeps the text of a version as its object file, `link` makes a program that is right where the
+# learner's, which comes before the library, is.
 COMPILE = """
 import sys
 words = sys.argv[1:]
-include = next(word[2:] for word in words if word.startswith("-I"))
-text = open(include + "/stage1_vector/01_vector_add/vector_add.h").read() if "check" in include else ""
+text = open(words[-1]).read()
 if "typo" in text:
-    sys.exit(f"{include}/stage1_vector/01_vector_add/vector_add.h:3: error: typo")
+    sys.exit(f"{words[-1]}:3: error: typo")
 open(words[words.index("-o") + 1], "w").write(text)
 """
 LINK = """
 import os, sys
 words = sys.argv[1:]
-text = open(words[0]).read()
+text = "".join(open(word).read() for word in words if word.endswith("object.o"))
 right = "return a + 1" in text
 on_gpu = right and "wrong on the GPU" not in text
 program = words[words.index("-o") + 1]
@@ -73,28 +72,26 @@ os.chmod(program, 0o755)
 def learner(machine: Machine) -> Machine:
     """A machine whose step 1.1 has an exercise, and whose build of it can be asked for commands."""
     folder = machine.root / "stage1_vector" / "01_vector_add"
-    (folder / "vector_add.h").write_text(HEADER)
+    (folder / "versions").mkdir()
+    (folder / "versions" / "naive.hip").write_text(VERSION)
     (folder / "exercise.toml").write_text(TOML)
     for name, text in (("compile", COMPILE), ("link", LINK)):
         (machine.fakes / f"{name}.py").write_text(text)
         machine.fake(name, f'exec "{sys.executable}" "{machine.fakes}/{name}.py" "$@"')
     (machine.fakes / "nice").symlink_to(shutil.which("nice"))
-    source = folder / "vector_add.hip"
-    machine.fake("ninja", f"""case "$*" in
-*commands*_test)
-echo "compile -I'{machine.root}' -o vector_add_test.o -c '{folder}/vector_add_test.hip'"
-echo "link vector_add_test.o -o stage1_vector/vector_add_test" ;;
-*commands*)
-echo "compile -I'{machine.root}' -o vector_add.o -c '{source}'"
-echo "link vector_add.o -o stage1_vector/vector_add" ;; esac""")
+    machine.fake("ninja", f"""case "$*" in *commands*_test) test=_test ;; *commands*) ;; *) exit ;; esac
+echo "compile -I'{machine.root}' -o version.o -c '{folder}/versions/naive.hip'"
+echo "link main.o -o stage1_vector/vector_add$test libstep_vector_add.a" """)
+    built = 'touch "$2/main.o" "$2/version.o" "$2/libstep_vector_add.a"\n           for step in'
+    machine.fake("cmake", machine.CMAKE.replace("for step in", built))
     # The program of the build itself: what the learner's speed is compared with.
     program = machine.PROGRAM.replace("$2", "$to")
     machine.fake("program", 'while [ $# -gt 0 ]; do [ "$1" = --json ] && to="$2"; shift; done' + program)
     return machine
 
 
-def header_of(machine: Machine) -> Path:
-    return machine.root / "workspace" / "stage1_vector" / "01_vector_add" / "vector_add.h"
+def version_of(machine: Machine) -> Path:
+    return machine.root / "workspace" / "stage1_vector" / "01_vector_add" / "versions" / "naive.hip"
 
 
 # ---- check -------------------------------------------------------------------------------------
@@ -106,18 +103,18 @@ def test_check_says_build_correctness_safety_and_time(learner: Machine):
     assert done.returncode == 1 and "nothing is written yet: one_more\n" in done.stdout, (
         done.stdout + done.stderr)
     assert "hint: scripts/course hint 1.1 one_more" in done.stdout and "build  " not in done.stdout
-    header_of(learner).write_text(HEADER.replace("a + 1", "a"))
+    version_of(learner).write_text(VERSION.replace("a + 1", "a"))
     done = learner.course("check")
     assert done.returncode == 1 and "correctness  FAILED   8 of 8 runs" in done.stdout, (
         done.stdout + done.stderr)
     assert "failing shapes: 1, 257   (every shape fails)" in done.stdout
     assert "  wrong: one_more\n" in done.stdout and "still empty" not in done.stdout
     assert not re.search("^(time|speed) ", done.stdout, re.MULTILINE)
-    header_of(learner).write_text("typo")
+    version_of(learner).write_text("typo")
     done = learner.course("check", "1.1")
     assert done.returncode == 1 and "build        failed" in done.stdout
-    assert "workspace/stage1_vector/01_vector_add/vector_add.h:3: error: typo" in done.stdout
-    header_of(learner).write_text(HEADER)
+    assert "workspace/stage1_vector/01_vector_add/versions/naive.hip:3: error: typo" in done.stdout
+    version_of(learner).write_text(VERSION)
     done = learner.course("check", "1.1")
     assert done.returncode == 0, done.stdout + done.stderr
     words = re.findall(r"^(build|correctness|safety) +(\w+)", done.stdout, re.MULTILINE)
@@ -139,7 +136,7 @@ def test_a_check_says_why_it_takes_which_backend(learner: Machine):
 def test_a_check_need_not_set_anything_up(learner: Machine):
     learner.course("start", "1.1")
     learner.remove("dpkg-query", "apt-get", "sudo")
-    header_of(learner).write_text(HEADER)
+    version_of(learner).write_text(VERSION)
     done = learner.course("check", "--no-setup")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "apt" not in done.stdout + done.stderr
@@ -147,7 +144,7 @@ def test_a_check_need_not_set_anything_up(learner: Machine):
 
 SANITIZER = """
 echo "========= Invalid __global__ read of size 4 bytes"
-echo "=========     at add(float *)+0x70 in vector_add.h:3"
+echo "=========     at add(float *)+0x70 in naive.hip:3"
 echo "=========     by thread (1,0,0) in block (3,0,0)"
 """
 
@@ -157,15 +154,15 @@ def test_what_is_right_on_the_cpu_is_run_on_the_gpu_too(learner: Machine):
     learner.fake("nvcc", "")
     learner.fake("compute-sanitizer", SANITIZER)
     learner.course("start", "1.1")
-    header_of(learner).write_text(HEADER + "// wrong on the GPU")
+    version_of(learner).write_text(VERSION + "// wrong on the GPU")
     done = learner.course("check")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "right on the CPU backend, wrong with cuda" in done.stdout
     assert "failing shapes: 1, 257" in done.stdout and "speed" not in done.stdout
-    assert ("kernel add: thread (1,0,0) of block (3,0,0) reads 4 bytes at vector_add.h:3, outside of a "
+    assert ("kernel add: thread (1,0,0) of block (3,0,0) reads 4 bytes at naive.hip:3, outside of a "
             "global buffer") in done.stdout
     assert "in progress" in learner.course("list").stdout
-    header_of(learner).write_text(HEADER)
+    version_of(learner).write_text(VERSION)
     done = learner.course("check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on the GPU   ok   2 shapes" in done.stdout and done.stdout.count("speed   ") == 1
@@ -248,10 +245,10 @@ def test_watch(learner: Machine):
     assert "fill in" in first and "nothing is written yet" in first  # begun, and checked
     assert "\x1b[31m" in first
     assert "h hint   n next   s solution   r reset   q quit" in terminal.until("q quit")
-    header_of(learner).write_text(HEADER)
+    version_of(learner).write_text(VERSION)
     passed = terminal.until("q quit")
     assert "correctness  ok" in passed and "safety       ok" in passed
-    header_of(learner).write_text(HEADER.replace("a + 1", "a - 1"))
+    version_of(learner).write_text(VERSION.replace("a + 1", "a - 1"))
     assert "correctness  FAILED" in terminal.until("q quit")
     terminal.press("h")
     assert "look at a" in terminal.until("1. look at a")
@@ -259,8 +256,8 @@ def test_watch(learner: Machine):
     terminal.until("return a + 1")  # it has passed before: the difference is shown
     terminal.press("r")
     assert "kept: " in terminal.until("q quit")
-    assert "return" not in header_of(learner).read_text()
-    assert [path for path in header_of(learner).parent.glob("*.old") if "a - 1" in path.read_text()]
+    assert "return" not in version_of(learner).read_text()
+    assert [path for path in version_of(learner).parent.glob("*.old") if "a - 1" in path.read_text()]
     terminal.press("n")
     terminal.until("this one first")
     terminal.press("q")
@@ -275,7 +272,7 @@ def test_watch_without_inotify_and_colour(learner: Machine, tmp_path: Path):
     text = terminal.until("watching workspace (a look every 0.5 s)")
     terminal.press("s")
     text += terminal.until("--give-up")
-    header_of(learner).write_text(HEADER)
+    version_of(learner).write_text(VERSION)
     text += terminal.until("correctness  ok")
     text += terminal.until("q quit")
     assert not re.search("\x1b\\[[0-9;]*m", text)

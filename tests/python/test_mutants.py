@@ -19,9 +19,9 @@ def kernel(line: str, before: str = "", head: str = "static __global__ void sum(
     return f"{before}\n{head} {{\n  {line}\n}}\n"
 
 
-def changes(text: str, operator: str, any_host_code: bool = False) -> list[str]:
+def changes(text: str, operator: str) -> list[str]:
     """What an operator makes of the text's only changing line."""
-    return [mutant.after for mutant in mutation.mutants_of(text, "sum.hip", any_host_code)
+    return [mutant.after for mutant in mutation.mutants_of(text, "sum.hip")
             if mutant.operator == operator]
 
 
@@ -133,9 +133,9 @@ def test_a_grid_of_one_block_is_no_mistake():
     assert changes(text + LAUNCHER.replace("gpu::ceil_div(n, 256), 256", "1, 256"), "wrong grid") == []
 
 
-def test_only_kernels_launchers_and_exercises_are_changed():
-    host = "double sum_cpu(double a, double b) {\n  return a + b;\n}\n"
-    assert mutation.mutants_of(host, "sum.h", any_host_code=False) == []
+def test_host_code_has_a_kernels_mistakes_in_its_exercises_only():
+    host = "double sum_of(double a, double b) {\n  return a + b;\n}\n"
+    assert changes(host, "term dropped") == []
     written = host.replace("  return", "  // exercise: the sum (about 1 line)\n  return").replace(
         ";\n}", ";\n  // end exercise\n}")
     assert "return a ;" in changes(written, "term dropped")
@@ -144,7 +144,7 @@ def test_only_kernels_launchers_and_exercises_are_changed():
 
 
 def test_comments_strings_and_other_backends_are_left_alone():
-    assert mutation.mutants_of(kernel('f("a + b");  // a + b, c[i] < d'), "sum.hip", True) == []
+    assert mutation.mutants_of(kernel('f("a + b");  // a + b, c[i] < d'), "sum.hip") == []
     branches = "#if defined(GPU_BACKEND_CUDA)\n  x = a + b;\n#else\n  x = c + d;\n#endif"
     assert sorted(changes(kernel(branches), "term dropped")) == ["x = c ;", "x = d;"]
     assert sorted(changes(kernel(branches.replace("CUDA", "CPU")), "term dropped")) == ["x = a ;", "x = b;"]
@@ -152,21 +152,21 @@ def test_comments_strings_and_other_backends_are_left_alone():
 
 def test_a_function_is_named_and_members_of_classes_are_found():
     head = "template <int kSide>\nstatic __global__ void GPU_LAUNCH_BOUNDS(kSide, 2)\n    fill(float* c)"
-    found = mutation.mutants_of(kernel("c[i] = 1;", head=head), "fill.hip", False)
+    found = mutation.mutants_of(kernel("c[i] = 1;", head=head), "fill.hip")
     assert {mutant.function for mutant in found} == {"fill"}
     member = ("struct Row {\n  __device__ Row(int n) : n_{n} { f(n + 1); }\n"
               "  __device__ int f() { return n_ + 1; }\n};")
-    assert {mutant.function for mutant in mutation.mutants_of(member, "row.h", False)} == {"Row", "f"}
+    assert {mutant.function for mutant in mutation.mutants_of(member, "row.h")} == {"Row", "f"}
 
 
 def test_a_mutant_says_where_it_is_and_can_be_applied():
     text = kernel("if (i < n) c[i] = 1;")
-    mutant = next(m for m in mutation.mutants_of(text, "sum.hip", False) if m.operator == "guard dropped")
+    mutant = next(m for m in mutation.mutants_of(text, "sum.hip") if m.operator == "guard dropped")
     assert (mutant.line, mutant.before) == (3, "if (i < n) c[i] = 1;")
     assert mutant.applied(text) == text.replace("i < n", "true")
-    keys = [m.key for m in mutation.mutants_of(text, "sum.hip", False)]
+    keys = [m.key for m in mutation.mutants_of(text, "sum.hip")]
     assert len(set(keys)) == len(keys)
-    assert not set(keys) & {m.key for m in mutation.mutants_of(text + "\n", "sum.hip", False)}
+    assert not set(keys) & {m.key for m in mutation.mutants_of(text + "\n", "sum.hip")}
 
 
 def test_the_same_text_is_one_mutant():
@@ -175,7 +175,7 @@ def test_the_same_text_is_one_mutant():
 
 def test_every_beginning_of_the_order_has_all_operators():
     tiled = ROOT / "stage2_matrix" / "03_gemm" / "versions" / "tiled.hip"
-    found = mutation.mutants_of(tiled.read_text(encoding="utf-8"), "tiled.hip", True)
+    found = mutation.mutants_of(tiled.read_text(encoding="utf-8"), "tiled.hip")
     operators = {mutant.operator for mutant in found}
     order = mutation.spread(found, "1")
     assert sorted(order, key=str) == sorted(found, key=str)
@@ -369,11 +369,11 @@ def same_code(course, tmp_path, monkeypatch):
     (tmp_path / "cc.sh").write_text(COMPILER)
 
     class Commands:
-        def command_of(self, source):
+        def command_of(self, file):
             (tmp_path / "compiled").open("a").write("once\n")
-            return f"sh {tmp_path}/cc.sh -I{tmp_path} -MD -o fill.o -c {source}", "fill.o"
+            return f"sh {tmp_path}/cc.sh -I{tmp_path} -MD -o fill.o -c {course.step.folder / file}", "fill.o"
 
-    monkeypatch.setattr("course_lib.compiling.of", lambda *_: Commands())
+    monkeypatch.setattr("course_lib.compiling.Compiler", lambda *_: Commands())
     return mutants.SameCode(mutants.Build(tmp_path, tmp_path, "cpu", {}), tmp_path / "same_code")
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from course_lib import compiling, exercises, speed
+from course_lib import exercises, speed
 from course_lib.build import Build
 from course_lib.compiling import Compiled
 from course_lib.speed import Prepared
@@ -127,8 +127,7 @@ def test_on_the_cpu_a_time_is_shown_and_no_medal(bench, monkeypatch, capsys):
             assert fast
             return Compiled(theirs if files == {"a.hip": "mine"} else own, "")
 
-    monkeypatch.setattr(compiling, "of", lambda *_: Compiler())
-    monkeypatch.setattr(exercises.Course, "has_versions", True)
+    monkeypatch.setattr(speed, "Compiler", lambda *_: Compiler())
     monkeypatch.setattr(exercises.Course, "solution", lambda *_: "own")
     cpu = Build(bench.folder, bench.folder / "cpu", "cpu", {})
     speed.show_plain_time(bench.course, cpu, {"a.hip": "mine"})
@@ -137,9 +136,6 @@ def test_on_the_cpu_a_time_is_shown_and_no_medal(bench, monkeypatch, capsys):
         "(one CPU thread, without optimization: noisy, and no measure of a GPU)\n")
     assert all("--quick --no-limits --repeat 3 --size 1000" in call for call in bench.calls)
     assert [call.split()[0] for call in bench.calls] == ["theirs", *["own", "theirs"] * 2]  # in turns
-    monkeypatch.setattr(exercises.Course, "has_versions", False)  # the whole program would be compiled
-    speed.show_plain_time(bench.course, cpu, {"a.hip": "mine"})
-    assert "the course's own" not in capsys.readouterr().out
     monkeypatch.setattr(speed, "PLAIN_TIMEOUT", 0.001)
     speed.show_plain_time(bench.course, cpu, {"a.hip": "mine"})
     assert capsys.readouterr().out == ""

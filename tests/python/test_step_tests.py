@@ -182,29 +182,27 @@ if "c++-header" in words or not os.path.isfile(failure):
     open(words[words.index("-o") + 1], "w").write("")
     sys.exit(0)
 code, _, text = open(failure).read().partition("\\n")
-include = next((word[2:] for word in words if word.startswith("-I")), "")
-print(text.replace("NAME", include + "/stage3_ml_ops/01_sum/sum.h" if "{form}" == "header" else words[-1]))
+print(text.replace("NAME", words[-1]))
 if int(code) < 0:
     os.kill(os.getpid(), -int(code))
 sys.exit(int(code))
 """
 TOML = """[[exercise]]
 name = "value"
-file = "{file}"
+file = "versions/naive.hip"
 hints = ["one", "two", "three"]
 """
 TEXT = "// exercise: a value (about 1 line)\nint value() { return 1; }\n// end exercise\n"
 
 
-@pytest.fixture(params=["header", "versions"])
-def failing(request, tmp_path: Path, monkeypatch) -> tuple[compiling.Compiler, str, Path]:
-    """A compiler for a step in either form, its file, and the folder that failures are put into."""
-    form, file = request.param, "sum.h" if request.param == "header" else "versions/naive.hip"
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch) -> tuple[compiling.Compiler, Path]:
+    """A compiler for a step, and the folder that failures are put into."""
     folder = tmp_path / "course" / "stage3_ml_ops" / "01_sum"
-    (folder / "versions" if form == "versions" else folder).mkdir(parents=True)
-    (folder / file).write_text(TEXT)
-    (folder / "exercise.toml").write_text(TOML.format(file=file))
-    (folder / ("sum.cpp" if form == "versions" else "sum.hip")).touch()
+    (folder / "versions").mkdir(parents=True)
+    (folder / "versions" / "naive.hip").write_text(TEXT)
+    (folder / "exercise.toml").write_text(TOML)
+    (folder / "sum.cpp").touch()
     root, made = folder.parents[1], tmp_path / "build" / "cpu"
     (root / "common").mkdir()
     made.mkdir(parents=True)
@@ -212,16 +210,12 @@ def failing(request, tmp_path: Path, monkeypatch) -> tuple[compiling.Compiler, s
         (made / name).touch()
     fakes = tmp_path / "fakes"
     fakes.mkdir()
-    tools = {"cc": FAILING.format(python=sys.executable, folder=tmp_path, form=form)}
-    source = folder / ("sum.hip" if form == "header" else file)
-    made_object = "main.o" if form == "header" else "version.o"
-    link = "cc main.o -o stage3_ml_ops/sum" + (" libstep_sum.a" if form == "versions" else "")
-    test = f"echo \"cc -I'{root}' -O3 -o test.o -c '{folder}/sum_test.hip'\"\n" if form == "header" else ""
+    tools = {"cc": FAILING.format(python=sys.executable, folder=tmp_path)}
     tools["ninja"] = f"""#!/bin/sh
-echo "cc -I'{root}' -O3 -o {made_object} -c '{source}'"
+echo "cc -I'{root}' -O3 -o version.o -c '{folder}/versions/naive.hip'"
 case "$*" in
-*sum_test*) {test} echo "{link}" | sed 's,main.o,test.o,; s,/sum,/sum_test,' ;;
-*) echo "{link}" ;; esac
+*sum_test*) echo "cc test.o -o stage3_ml_ops/sum_test libstep_sum.a" ;;
+*) echo "cc main.o -o stage3_ml_ops/sum libstep_sum.a" ;; esac
 """
     for name, body in tools.items():
         (fakes / name).write_text(body)
@@ -229,12 +223,12 @@ case "$*" in
     monkeypatch.setenv("PATH", f"{fakes}:{os.environ['PATH']}")
     course = exercises.load(steps.discover(root)[0])
     build = Build(root, made, "cpu", dict(os.environ))
-    return compiling.of(build, course, tmp_path / "check" / "sum"), file, tmp_path
+    return compiling.Compiler(build, course, tmp_path / "check" / "sum"), tmp_path
 
 
 def compiled(failing, what: str = "program") -> compiling.Compiled:
-    compiler, file, _ = failing
-    return compiler.compile({file: TEXT}, {file: "mine/sum.h"}, fast=True, what=what)
+    file = "versions/naive.hip"
+    return failing[0].compile({file: TEXT}, {file: "mine/naive.hip"}, fast=True, what=what)
 
 
 @pytest.mark.parametrize("failure", [
@@ -251,7 +245,7 @@ def compiled(failing, what: str = "program") -> compiling.Compiled:
 ])
 @pytest.mark.parametrize("what", ["program", "test"])
 def test_a_compiler_that_the_machine_fails_is_no_verdict(failing, failure, what):
-    place = failing[2] / "compile.txt"
+    place = failing[1] / "compile.txt"
     place.write_text(failure)
     for _ in range(2):
         with pytest.raises(CourseError, match="which says nothing about your file"):
@@ -265,16 +259,16 @@ def test_a_compiler_that_the_machine_fails_is_no_verdict(failing, failure, what)
     "1\nNAME(2): error: identifier \"m\" is undefined",
 ])
 def test_a_verdict_is_kept(failing, failure):
-    place = failing[2] / "compile.txt"
+    place = failing[1] / "compile.txt"
     place.write_text(failure)
     said = compiled(failing)
-    assert said.program is None and said.messages.startswith("mine/sum.h"), said
+    assert said.program is None and said.messages.startswith("mine/naive.hip"), said
     place.unlink()
     assert compiled(failing) == said
 
 
 def test_a_file_that_is_not_there_is_named_but_not_for_ever(failing):
-    place = failing[2] / "compile.txt"
+    place = failing[1] / "compile.txt"
     place.write_text("1\nNAME:2:10: fatal error: mine.h: No such file or directory")
     assert "mine.h: No such file" in compiled(failing).messages
     place.unlink()
@@ -287,7 +281,7 @@ def test_a_file_that_is_not_there_is_named_but_not_for_ever(failing):
     ("1\ncollect2: fatal error: ld terminated with signal 9 [Killed]", False),
 ])
 def test_what_does_not_link_is_linked_again(failing, failure, is_the_texts):
-    place = failing[2] / "link.txt"
+    place = failing[1] / "link.txt"
     place.write_text(failure)
     if is_the_texts:
         done = compiled(failing)
@@ -300,10 +294,10 @@ def test_what_does_not_link_is_linked_again(failing, failure, is_the_texts):
 
 
 def test_a_full_disk_is_no_verdict(failing):
-    (failing[2] / "compile.txt").write_text("1\nNAME:1: fatal error: x.s: No space left on device")
+    (failing[1] / "compile.txt").write_text("1\nNAME:1: fatal error: x.s: No space left on device")
     with pytest.raises(CourseError, match="is full"):
         compiled(failing)
-    (failing[2] / "compile.txt").unlink()
+    (failing[1] / "compile.txt").unlink()
     assert compiled(failing).program
 
 

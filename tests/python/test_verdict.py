@@ -199,7 +199,7 @@ def known_mistake(cpu: Build, monkeypatch) -> None:
     course = course_of("dot")
     exercise = course.exercises[0]
     mistake = next(one for one in exercise.mistakes if one.name == "a tree that stops one round early")
-    compiled = compiling.of(cpu, course, build_root(ROOT) / "check" / "dot").compile(
+    compiled = compiling.Compiler(cpu, course, build_root(ROOT) / "check" / "dot").compile(
         {exercise.file: course.with_mistake(exercise, mistake)}, {}, fast=True)
     runs = check.run_all(compiled.program, course, list(exercise.versions), False, {})
     monkeypatch.setattr(fingerprints.Signatures, "known", lambda self, course, asked: (

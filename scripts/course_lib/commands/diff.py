@@ -26,12 +26,13 @@ def command(options: argparse.Namespace) -> int:
     if len(chosen) > 1:
         raise CourseError(f"'{options.step}' is {len(chosen)} steps: name one", USAGE)
     step = chosen[0]
-    pairs = diffs.neighbours(step)
+    if not step.versions():
+        raise CourseError(f"{step.number} {step.name} has no version files", USAGE)
     if not options.versions:
         if options.html:
             raise CourseError("--html needs two versions", USAGE)
         say(f"{step.number} {step.name}", "bold")
-        for one, other in pairs:
+        for one, other in diffs.neighbours(step):
             say(f"  scripts/course diff {step.number} {one} {other}")
         return OK
     if len(options.versions) != 2:

@@ -128,7 +128,7 @@ def builds_of(course: exercises.Course, options: argparse.Namespace) -> list[Bui
             build.configure(hardware)
         build.build([course.step.name])  # configures anew where that has become necessary
         if name == "cpu":
-            parts = compiling.of(build, course, build_root(ROOT) / "check" / course.step.name).parts("test")
+            parts = compiling.Compiler(build, course, build_root(ROOT) / "check" / course.step.name).parts("test")
             build.build(parts)
         builds.append(build)
     return builds
