@@ -10,6 +10,7 @@ struct NpyArray {
   std::vector<std::size_t> shape;  // row-major; empty for a scalar
   std::vector<double> values;      // every element type is widened to double
   std::size_t size() const { return values.size(); }
+  std::vector<float> floats() const { return {values.begin(), values.end()}; }
 };
 
 // Reads a little-endian C-order array of float32, float64, int32, int64 or uint8. Throws

@@ -181,4 +181,5 @@ TEST_CASE("npy: what NumPy wrote", "[numpy]") {
   const NpyArray alpha = read_npy(reference_path("axpy_alpha.npy"));
   CHECK(alpha.shape.empty());
   CHECK(alpha.values == Values{static_cast<double>(-1.7f)});
+  CHECK(alpha.floats() == std::vector<float>{-1.7f});
 }

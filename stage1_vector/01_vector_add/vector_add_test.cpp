@@ -84,10 +84,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
 }
 
 TEST_CASE("every version agrees with NumPy", "[numpy]") {
-  const auto floats = [](const char* name) {
-    const NpyArray array = read_npy(reference_path(name));
-    return std::vector<float>(array.values.begin(), array.values.end());
-  };
+  const auto floats = [](const char* name) { return read_npy(reference_path(name)).floats(); };
   const std::vector<float> a = floats("vector_add_a.npy"), b = floats("vector_add_b.npy");
   const std::vector<float> sum = floats("vector_add_sum.npy");
   const std::vector<float> product = floats("vector_add_product.npy");

@@ -17,10 +17,7 @@ namespace {
 
 using Function = axpy::Launch::Function;
 
-std::vector<float> read_floats(const char* name) {
-  const NpyArray array = read_npy(reference_path(name));
-  return std::vector<float>(array.values.begin(), array.values.end());
-}
+std::vector<float> read_floats(const char* name) { return read_npy(reference_path(name)).floats(); }
 
 // Where x and y begin, in elements behind a 16-byte boundary.
 struct Offsets {

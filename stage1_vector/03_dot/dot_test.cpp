@@ -99,10 +99,7 @@ TEST_CASE("every version stays within its bound") {
 }
 
 TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") {
-  const auto floats = [](const char* name) {
-    const NpyArray array = read_npy(reference_path(name));
-    return std::vector<float>(array.values.begin(), array.values.end());
-  };
+  const auto floats = [](const char* name) { return read_npy(reference_path(name)).floats(); };
   Problem problem(floats("dot_x.npy"), floats("dot_y.npy"));
   const double want = read_npy(reference_path("dot_result.npy")).values.at(0);
   REQUIRE(std::fabs(problem.want.value - want) <= 1e-12 * problem.want.absolute);

@@ -341,10 +341,7 @@ TEST_CASE("every version and the vendor's library agree with NumPy", "[numpy]") 
   const auto read = [](const std::string& name) {
     return read_npy(reference_path("gemv_" + name + ".npy"));
   };
-  const auto floats = [&](const std::string& name) {
-    const NpyArray array = read(name);
-    return std::vector<float>(array.values.begin(), array.values.end());
-  };
+  const auto floats = [&](const std::string& name) { return read(name).floats(); };
   const std::vector<size_t> shape = read("a").shape;
   const float alpha = floats("alpha").at(0), beta = floats("beta").at(0);
   for (const bool transposed : {false, true}) {

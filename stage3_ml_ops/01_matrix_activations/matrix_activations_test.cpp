@@ -242,8 +242,7 @@ TEST_CASE("the output may be an input") {
 
 TEST_CASE("bias and activation agree with NumPy", "[numpy]") {
   const auto floats = [](const std::string& name) {
-    const NpyArray array = read_npy(reference_path("matrix_activations_" + name + ".npy"));
-    return std::vector<float>(array.values.begin(), array.values.end());
+    return read_npy(reference_path("matrix_activations_" + name + ".npy")).floats();
   };
   Inputs in({0, 0});
   in.x = floats("x"), in.bias = floats("bias"), in.grad_y = floats("grad_y");

@@ -143,8 +143,7 @@ TEST_CASE("products of integers are exact: nothing is missed, doubled or in anot
 
 TEST_CASE("the layer agrees with NumPy", "[numpy]") {
   const auto floats = [](const std::string& name) {
-    const NpyArray array = read_npy(reference_path("dense_" + name + ".npy"));
-    return std::vector<float>(array.values.begin(), array.values.end());
+    return read_npy(reference_path("dense_" + name + ".npy")).floats();
   };
   const std::vector<size_t> x_shape = read_npy(reference_path("dense_x.npy")).shape;
   Inputs in({x_shape.at(0), x_shape.at(1), 0});

@@ -172,10 +172,7 @@ TEST_CASE("the gradients agree with NumPy", "[numpy]") {
   const auto array = [](const std::string& name) {
     return read_npy(reference_path("dense_backward_" + name + ".npy"));
   };
-  const auto floats = [&](const std::string& name) {
-    const std::vector<double> values = array(name).values;
-    return std::vector<float>(values.begin(), values.end());
-  };
+  const auto floats = [&](const std::string& name) { return array(name).floats(); };
   Inputs in({array("x").shape.at(0), array("x").shape.at(1), array("w").shape.at(0)});
   in.x = floats("x"), in.w = floats("w"), in.grad_y = floats("grad_y");
   ExpectedGradients want = in.expected(0);

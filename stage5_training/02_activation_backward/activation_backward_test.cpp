@@ -170,10 +170,7 @@ TEST_CASE("activations agree with NumPy", "[numpy]") {
   const auto array = [](const std::string& name) {
     return read_npy(reference_path("activation_backward_" + name + ".npy"));
   };
-  const auto floats = [&](const std::string& name) {
-    const std::vector<double> values = array(name).values;
-    return std::vector<float>(values.begin(), values.end());
-  };
+  const auto floats = [&](const std::string& name) { return array(name).floats(); };
   Inputs in({array("x").shape.at(0), array("x").shape.at(1)});
   in.x = floats("x"), in.grad_y = floats("grad_y");
   for_each_activation([&](auto activation) {

@@ -65,8 +65,7 @@ std::vector<double> doubles(const std::string& array) {
   return read_npy(reference_path("sequential_" + array + ".npy")).values;
 }
 std::vector<float> floats(const std::string& array) {
-  const std::vector<double> values = doubles(array);
-  return std::vector<float>(values.begin(), values.end());
+  return read_npy(reference_path("sequential_" + array + ".npy")).floats();
 }
 
 // The model of the references, as it begins there.

@@ -149,10 +149,7 @@ TEST_CASE("values, places and gradients agree with NumPy", "[numpy]") {
   const auto array = [](const std::string& name) {
     return read_npy(reference_path("maxpool_" + name + ".npy"));
   };
-  const auto floats = [&](const std::string& name) {
-    const std::vector<double> values = array(name).values;
-    return std::vector<float>(values.begin(), values.end());
-  };
+  const auto floats = [&](const std::string& name) { return array(name).floats(); };
   const NpyArray shapes = array("shapes");
   for (size_t k = 0; k < shapes.shape.at(0); ++k) {
     const std::string prefix = std::to_string(k) + "_";

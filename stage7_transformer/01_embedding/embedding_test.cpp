@@ -331,10 +331,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   const auto array = [](const std::string& name) {
     return read_npy(reference_path("embedding_" + name + ".npy"));
   };
-  const auto floats = [&](const std::string& name) {
-    const std::vector<double> values = array(name).values;
-    return std::vector<float>(values.begin(), values.end());
-  };
+  const auto floats = [&](const std::string& name) { return array(name).floats(); };
   const std::vector<size_t> sizes = array("grad_y").shape;
   Inputs in({sizes.at(0), sizes.at(1), sizes.at(2), array("token_table").shape.at(0),
              array("position_table").shape.at(0)});

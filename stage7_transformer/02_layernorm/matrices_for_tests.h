@@ -60,8 +60,7 @@ inline NpyArray numpy_array(const std::string& name) {
   return read_npy(reference_path("layernorm_" + name + ".npy"));
 }
 inline std::vector<float> numpy_floats(const std::string& name) {
-  const std::vector<double> values = numpy_array(name).values;
-  return std::vector<float>(values.begin(), values.end());
+  return numpy_array(name).floats();
 }
 
 }  // namespace layernorm

@@ -133,10 +133,7 @@ TEST_CASE("every version agrees with NumPy", "[numpy]") {
   const std::vector<double> sizes = array("shape").values;
   Inputs in({static_cast<size_t>(sizes[0]), static_cast<size_t>(sizes[1]),
              static_cast<size_t>(sizes[2]), static_cast<size_t>(sizes[3])});
-  const auto floats = [&](const std::string& name) {
-    const std::vector<double> values = array(name).values;
-    return std::vector<float>(values.begin(), values.end());
-  };
+  const auto floats = [&](const std::string& name) { return array(name).floats(); };
   in.x = floats("x"), in.grad_y = floats("grad_y");
   const std::vector<ParameterShape> shapes = parameter_shapes(in.shape.C);
   for (size_t k = 0; k < kTensors; ++k) in.parameters[k] = floats(shapes[k].name);
