@@ -106,7 +106,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
   __shared__ float all_sums[Team::kTeams][kRows][Team::kDepth];
   GPU_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    all_max[team][r] = largest[r], all_sum[team][r] = sum[r];  // the same in all lanes of the team
+    if (threadIdx.x % Team::kLanes == 0) all_max[team][r] = largest[r], all_sum[team][r] = sum[r];
     GPU_UNROLL
     for (int i = 0; i < kNumbers; ++i) all_sums[team][r][Team::column(i)] = sums[r][i];
   }

@@ -82,10 +82,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
       }
       load_keys(key + Team::kStep);  // on their way during the rest
 
+      float weights[4] = {}, rescale = 1;
       // exercise: the running softmax of query g: its four scores here become weights, and
       // `rescale` what its sums so far are to be multiplied by (about 11 lines)
       const float before = largest;
-      float weights[4];
       for (int i = 0; i < 4; ++i) {
         const bool seen = key + i / 2 * 8 + 2 * t + i % 2 < end;
         weights[i] = seen ? p.scale * scores[i / 2][i % 2] : -INFINITY;
@@ -93,7 +93,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
       }
       for (int distance = 1; distance <= 2; distance *= 2)
         largest = fmaxf(largest, gpu::wave_shfl_xor(largest, distance));
-      const float rescale = softmax::exponential(before - largest);
+      rescale = softmax::exponential(before - largest);
       sum *= rescale;
       for (float& weight : weights) sum += weight = softmax::exponential(weight - largest);
       // end exercise
@@ -122,7 +122,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
     __shared__ float all_max[Team::kWarps][kRows], all_sum[Team::kWarps][kRows];
     __shared__ float all_sums[Team::kWarps][kRows][Team::kDepth];
     for (int distance = 1; distance <= 2; distance *= 2) sum += gpu::wave_shfl_xor(sum, distance);
-    all_max[warp][g] = largest, all_sum[warp][g] = sum;  // the same in lanes 4 g to 4 g + 3
+    if (t == 0) all_max[warp][g] = largest, all_sum[warp][g] = sum;
     GPU_UNROLL
     for (int m = 0; m < 4 * Team::kValueChunks; ++m)
       for (int i = 0; i < 4; ++i)
