@@ -37,9 +37,9 @@ Slices slices_of(const Problem& p) {
 }
 
 // What is known of a row from some of its keys: their largest score, the sum of exp(score - max),
-// and that of exp(score - max) v, of one column.
+// and that of exp(score - max) v, of one column. Of no keys: {-FLT_MAX, 0, 0}.
 struct KeysSum {
-  float max = -FLT_MAX, sum = 0, out = 0;
+  float max, sum, out;  // shared memory takes no initial values
 };
 
 // Of the keys of both.

@@ -113,7 +113,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
   __syncthreads();  // what every team knows is in shared memory
   for (size_t i = threadIdx.x; i < count * p.D; i += kSliceBlock) {
     const size_t r = i / p.D, d = i % p.D, row = head * p.Tq + query0 + r;
-    KeysSum all;
+    KeysSum all{-FLT_MAX, 0, 0};
     for (int t = 0; t < Team::kTeams; ++t)
       all = together(all, {all_max[t][r], all_sum[t][r], all_sums[t][r][d]});
     finish_slice(out, lse, p, parts, slices.count, slice, row, d, all);
@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(kMergeColumns* kMergeGroups)
   __shared__ KeysSum groups[kMergeGroups][kMergeColumns];
   const size_t blocks = gpu::ceil_div(p.D, kMergeColumns), row = blockIdx.x / blocks;
   const size_t d = blockIdx.x % blocks * kMergeColumns + threadIdx.x;
-  KeysSum all;
+  KeysSum all{-FLT_MAX, 0, 0};
   // exercise: the slices of this group, then of all groups (about 9 lines)
   if (d < p.D)
     for (size_t s = threadIdx.y; s < slices; s += kMergeGroups) {

@@ -130,7 +130,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
     __syncthreads();  // what every warp knows is in shared memory
     for (int i = static_cast<int>(threadIdx.x); i < rows * D; i += kSliceBlock) {
       const int r = i / D, d = i % D;
-      KeysSum all;
+      KeysSum all{-FLT_MAX, 0, 0};
       for (int w = 0; w < Team::kWarps; ++w)
         all = together(all, {all_max[w][r], all_sum[w][r], all_sums[w][r][d]});
       finish_slice(out, lse, p, parts, slices.count, slice,
