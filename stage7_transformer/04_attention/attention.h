@@ -6,7 +6,7 @@
 //
 // The scores, Tq x Tk for each head, are the largest array by far: with T = 4096 they are 64 times
 // as large as Q. The ladder gets rid of them: first they are stored, then kept in shared memory,
-// then there is never more than a tile of them. Two rungs multiply on matrix units, in bf16; two
+// then there is never more than a tile of them. Three rungs multiply on matrix units, in bf16; two
 // are for few queries and many keys, as where text is generated. Step 7.5 has the gradients.
 //
 // A View says how far apart batches, heads and rows lie; the D numbers of a row are neighbours. Q,
