@@ -751,6 +751,9 @@ def sees(Tq: int, Tk: int, causal: bool) -> Array:
     return numpy.arange(Tk) <= numpy.arange(Tq)[:, None] + Tk - Tq if causal else numpy.ones((Tq, Tk), bool)
 
 
+ONLY_FORWARD = ("fused", "split_keys")  # have no way back
+
+
 def attention(rng: Generator) -> Drawn:
     D = extent(rng, int(rng.choice([8, 40, 256])))
     B, H = int(rng.integers(1, 3)), int(rng.integers(1, 4))
@@ -771,7 +774,7 @@ def attention(rng: Generator) -> Drawn:
 
     def want(version: str) -> dict[str, Want]:
         return wants(**{name: of for name, of in outputs.items()
-                        if version != "fused" or not name.startswith("grad_")})  # which has no way back
+                        if version not in ONLY_FORWARD or not name.startswith("grad_")})
 
     return Drawn(inputs, want, {"causal": int(causal), "scale": scale, **drawn_offset(rng)})
 
@@ -904,7 +907,7 @@ def test_operator(operators: Operators, name: str) -> None:
     pytest.param("attention", Drawn(
         {"q": CELL, "k": numpy.array([0, -numpy.inf]).reshape(1, 1, 2, 1), "v": numpy.ones((1, 1, 2, 1)),
          "grad_out": CELL},
-        lambda version: {} if version == "fused" else {
+        lambda version: {} if version in ONLY_FORWARD else {
             "grad_k": Want(numpy.zeros((1, 1, 2, 1)), 1e-5),
             "grad_v": Want(numpy.array([1.0, 0.0]).reshape(1, 1, 2, 1), 1e-5)}, {"causal": 0, "scale": 1.0}),
         id="attention: an infinite key, and queries behind the last"),
