@@ -312,8 +312,12 @@ class Tester:
         pool = ThreadPoolExecutor(self.jobs)
         try:
             futures = []
-            for some in by_step.values():
-                tester = StepTester(some[0].course, self.build, self.folder, self._judge)
+            testers = [StepTester(some[0].course, self.build, self.folder, self._judge)
+                       for some in by_step.values()]
+            for some, tester in zip(by_step.values(), testers):
+                if any(one.mutant.key not in self.known for one in some):
+                    pool.submit(tester.refused)  # all of them first: a step's mutants wait for its own
+            for some, tester in zip(by_step.values(), testers):
                 futures.append((some, tester, [pool.submit(self._verdict, one, tester) for one in some]))
             for some, tester, verdicts in futures:
                 found = [future.result() for future in verdicts]
