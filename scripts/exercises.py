@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from course_lib import check, compiling, exercises, fingerprints, process, steps
+from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 from course_lib.sampling import share
@@ -33,7 +34,7 @@ NAMED = 0.8  # of the mistakes must be called by their name
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--write", action="store_true")

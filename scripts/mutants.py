@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Callable
 
 from course_lib import documents, exercises, mutation, process, steps
+from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.documents import quoted, require
 from course_lib.errors import FAILED, USAGE, CourseError
@@ -55,7 +56,7 @@ DOES_NOT_COMPILE, SAME_CODE, EQUAL = "compile", "same code", "equivalent"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--count", type=int, default=1000, help="of all steps together (default: 1000)")

@@ -24,6 +24,7 @@ import sys
 from pathlib import Path
 
 from course_lib import documents, pictures, results
+from course_lib.arguments import Parser
 from course_lib.documents import quoted, require
 from course_lib.terminal import visible
 
@@ -270,7 +271,7 @@ def first_difference(old: str, new: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; 1 on a difference")

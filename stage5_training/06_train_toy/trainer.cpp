@@ -103,8 +103,9 @@ void Trainer::save(const std::string& path, const std::map<std::string, std::str
 }
 
 void Trainer::resume(const std::string& path) {
-  sequential::require_training(path, state());
-  go_on(sequential::load(path, model).steps);
+  const safetensors::File file = safetensors::read(path);
+  sequential::require_training(path, file, state());
+  go_on(sequential::load(path, file, model).steps);
 }
 
 }  // namespace train_toy

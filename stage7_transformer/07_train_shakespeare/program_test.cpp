@@ -40,6 +40,7 @@ TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   require_refusal(run_program_with("--config large"), "neither small nor medium");
   require_refusal(run_program_with("--config small --size 1x1x4x4x1"), "leave one away");
   require_refusal(run_program_with("--size 1x3x8x4x1"), "multiple of 3 heads");
+  require_refusal(run_program_with("--size 1x2x1024x8x1"), "heads of 512 channels");
   require_refusal(run_program_with("--size 1x0x8x4x1"), "at least 1");
   require_refusal(run_program_with("--quick --steps 0"), "--steps: '0'");
   require_refusal(run_program_with("--quick --temperature x"), "--temperature: 'x'");

@@ -59,8 +59,9 @@ void Training::save(const std::string& path) const {
 }
 
 void Training::resume(const std::string& path) {
-  sequential::require_training(path, state());
-  begin(sequential::load(path, model).steps);
+  const safetensors::File file = safetensors::read(path);
+  sequential::require_training(path, file, state());
+  begin(sequential::load(path, file, model).steps);
 }
 
 void train(Training& training, Launch version, size_t steps) {

@@ -146,7 +146,8 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   for (size_t length = 0; length < whole.size(); length += 1 + length / 12) {
     write_file(damaged, whole.substr(0, length));
     refuses(training, damaged, "");
-    REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), damaged));
+    REQUIRE(contains_text(complaint([&] { checkpoint_of(damaged, safetensors::read(damaged)); }),
+                          damaged));
   }
   REQUIRE(same_bits(parameters_of(training), before));
 
@@ -155,11 +156,13 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   claims.metadata = safetensors::read(path).metadata;
   claims.metadata["training.more.layers"] = "999999999";
   safetensors::write(damaged, claims);
-  REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), "claims 999999999 layers"));
+  REQUIRE(contains_text(complaint([&] { checkpoint_of(damaged, safetensors::read(damaged)); }),
+                        "claims 999999999 layers"));
 }
 
 TEST_CASE("models and texts that can't be are refused") {
   REQUIRE(contains_text(complaint([] { Model({1, 3, 8, 4, 1}, 5); }), "multiple of 3 heads"));
+  REQUIRE(contains_text(complaint([] { Model({1, 1, 257, 4, 1}, 5); }), "heads of 257 channels"));
   REQUIRE_THROWS_AS(Model({0, 1, 8, 4, 1}, 5), std::invalid_argument);
   REQUIRE_THROWS_AS(Model({1, 1, 8, 0, 1}, 5), std::invalid_argument);
   REQUIRE_THROWS_AS(Model({1, 1, 8, 4, 0}, 5), std::invalid_argument);
