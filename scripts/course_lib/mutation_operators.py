@@ -378,7 +378,7 @@ def _arguments(body: Body) -> Iterator[Edit]:
         for one, other in zip(arguments, arguments[1:]):
             left, right = body.words(*one), body.words(*other)
             if left == "seed" and body.function.kind == LAUNCHER:
-                continue  # of a host's random numbers any will do, whatever is the seed and what the stream
+                break  # of a host's random numbers any will do, whatever is the seed and what the stream
             if left != right and all(re.match(r"\w", text) and "{" not in text for text in (left, right)):
                 yield body.edit(one[0], other[1], f"{right}, {left}")
                 break
