@@ -41,6 +41,8 @@ def problems(course: Course, cpu: Build, files: dict[str, str], named: dict[str,
             for name, lines in errors.items():
                 found[name] = {**lines, **found[name]}
             break
+    for name, lines in _narrowed_elsewhere(course, cpu, files, by).items():
+        found[name] = {**lines, **found[name]}
     return [f"{named.get(name, name)}:{line}: {words}"
             for name, lines in found.items() for line, words in sorted(lines.items())], by
 
@@ -68,6 +70,9 @@ NVCC_MESSAGE = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>catastroph
                           r"(?: #[\w-]+)?: (?P<words>.*)$")
 NARROWED = re.compile(r"implicit conversion loses integer precision: '(?:const )?([^']+)'"
                       r"(?: \(aka '[^']+'\))? to '(?:const )?int'")
+WARNINGS = ("-Wno-everything", "-Wshorten-64-to-32", "-ferror-limit=0", "-fno-caret-diagnostics",
+            "-fno-color-diagnostics")  # of clang
+NOT_FOR_HIP = re.compile(r"^[ \t]*#[ \t]*if.*\bGPU_BACKEND_", re.MULTILINE)
 SYSTEM_HIP = Path("/usr/include/hip/hip_runtime.h")
 
 
@@ -82,15 +87,26 @@ def compilers() -> list[DeviceCompiler]:
         found.append(DeviceCompiler("clang", (
             clang, "-x", "hip", "--cuda-device-only", "-fsyntax-only", "--offload-arch=gfx1030",
             "-nogpulib", *(() if rocm else ("-nogpuinc",)), "-std=c++17", "-DGPU_BACKEND_HIP=1",
-            "-D__HIP_PLATFORM_AMD__=1", "-Wno-everything", "-Werror=vla", "-Wshorten-64-to-32",
-            "-ferror-limit=0", "-fno-caret-diagnostics",
-            "-fno-color-diagnostics"), CLANG_MESSAGE))
+            "-D__HIP_PLATFORM_AMD__=1", *WARNINGS, "-Werror=vla"), CLANG_MESSAGE))
     nvcc = backend.find_program("nvcc", backend.cuda_folders())
     if nvcc:
         found.append(DeviceCompiler("nvcc", (
             nvcc, "-x", "cu", "-ptx", "-arch=sm_80", "-std=c++17", "-DGPU_BACKEND_CUDA=1", "-w", "-Xcicc=-O0",
             "-o", "/dev/null"), NVCC_MESSAGE))
     return found
+
+
+def _narrowed_elsewhere(course: Course, cpu: Build, files: dict[str, str], by: str,
+                        ) -> dict[str, dict[int, str]]:
+    """The ints that take a size where clang as HIP's compiler has not looked: in code that is not for HIP, or
+    anywhere if `by`, who has looked, is another. It reads that code as the CPU backend does, plain C++."""
+    unseen = {name: text for name, text in files.items() if by != "clang" or NOT_FOR_HIP.search(text)}
+    clang = backend.find_program("clang++", ()) if unseen else None
+    if not clang:
+        return {}
+    compiler = DeviceCompiler("clang", (clang, "-x", "c++", "-fsyntax-only", "-std=c++17", "-DGPU_BACKEND_CPU=1",
+                                        *WARNINGS), CLANG_MESSAGE)
+    return _confirmed(compiler, course, cpu, unseen) or {}
 
 
 def _confirmed(compiler: DeviceCompiler, course: Course, cpu: Build, files: dict[str, str],

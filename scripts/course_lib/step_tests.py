@@ -18,6 +18,8 @@ from xml.etree import ElementTree
 from . import check, process
 
 TIMEOUT = 60.0  # seconds of all cases; kernels are stopped by HIP_CPU_TIMEOUT
+# Grids that are chosen by them have more than the one block that they have in the program's runs.
+MULTIPROCESSORS = "4"
 LEFT_OUT = "~[numpy]~[long]~[harness]~[.]"
 
 
@@ -41,7 +43,8 @@ def run(program: Path, replace: dict[str, str], setting: check.Setting, versions
     one. One that does not end is the last."""
     chosen = {"COURSE_VERSIONS": ",".join(versions)} if versions else {}
     variables = {**os.environ, **check.ENVIRONMENT, **chosen, "HIP_CPU_WAVE": setting.wave,
-                 "HIP_CPU_ORDER": setting.order, "HIP_CPU_GUARD": setting.guard}
+                 "HIP_CPU_ORDER": setting.order, "HIP_CPU_GUARD": setting.guard,
+                 "HIP_CPU_MULTIPROCESSORS": MULTIPROCESSORS}
     failures: list[Failure] = []
     done: list[str] = []  # cases
     end = time.monotonic() + seconds

@@ -1,8 +1,9 @@
 // Every version of the training on awkward networks: the first steps against the reference and
 // NumPy, versions against one another bit for bit, trainings that go on, what is learnt, what is
-// refused, and mistakes that must be caught.
+// refused, and mistakes that must be caught. (A part: trainer_test.cpp.)
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -12,45 +13,17 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/testing.h"
 #include "common/timer.h"
 #include "stage5_training/06_train_toy/loop.h"
-#include "stage5_training/06_train_toy/train_toy.h"
+#include "stage5_training/06_train_toy/trainings_for_tests.h"
+
+using namespace train_toy_test;
 
 namespace {
 
-using namespace train_toy;
 using optimizers::kKinds;
 
 constexpr unsigned kSteps = 20;
-
-Settings settings(Kind kind, double rate = 0) {
-  Settings result;
-  result.kind = kind;
-  const bool adapts = kind == Kind::Adam || kind == Kind::AdamW;
-  result.hyper.learning_rate = static_cast<float>(rate > 0 ? rate : adapts ? 0.01 : 0.2);
-  result.seed = 7;
-  return result;
-}
-
-// Points and labels without meaning.
-Points random_points(size_t count, size_t inputs, size_t classes) {
-  Points points;
-  for (size_t i = 0; i < count * inputs; ++i)
-    points.x.push_back(random_numbers::uniform(5, 0, i) + 0.25f);
-  for (size_t i = 0; i < count; ++i)
-    points.labels.push_back(static_cast<int>(random_numbers::word(5, 1, i) % classes));
-  return points;
-}
-
-struct Case {
-  std::vector<size_t> widths;
-  Points points;
-};
-
-Case random_case(const std::vector<size_t>& widths, size_t count) {
-  return {widths, random_points(count, widths.front(), widths.back())};
-}
 
 // No hidden layer, one point, one unit, four layers, widths and points that are no multiple of a
 // group of units, of a float4 or of a wave; more points than threads in a block.
@@ -61,25 +34,6 @@ std::vector<Case> cases() {
           random_case({5, 9, 7, 3, 2}, 19), random_case({2, 16, 16, 3}, 67),
           random_case({2, 2, 2}, 801)};
 }
-
-std::vector<float> to_host(const float* values, size_t n) {
-  std::vector<float> host(n);
-  HIP_CHECK(hipMemcpy(host.data(), values, n * sizeof(float), hipMemcpyDeviceToHost));
-  return host;
-}
-
-// The curve, then w, m and v.
-std::vector<float> state(const Training& t) {
-  HIP_CHECK(hipStreamSynchronize(t.stream));
-  std::vector<float> all = t.curve.to_host();
-  const optimizers::ParameterArena& arena = t.model.arena();
-  for (const float* array : {static_cast<const float*>(arena.w), static_cast<const float*>(arena.m),
-                             static_cast<const float*>(arena.v)})
-    for (const float value : to_host(array, arena.n)) all.push_back(value);
-  return all;
-}
-
-using testing::same_bits;
 
 // Runs the first steps by `launch(trainer)` and holds their losses against the reference.
 template <class LaunchSteps>

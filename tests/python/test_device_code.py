@@ -174,6 +174,19 @@ def test_clang_knows_what_the_list_does_not(cpu):
         [f"{name}:{line}: a kernel can't use on_host: it is a variable of the host"], "clang")
 
 
+@pytest.mark.skipif(not shutil.which("clang++"), reason="no clang")
+@pytest.mark.parametrize("hip, number, name", [(True, "2.4", "mma_sync_sm80"), (False, "3.1", "fused_flat")])
+def test_an_int_is_found_where_hips_compiler_does_not_look(cpu, monkeypatch, hip, number, name):
+    if not hip:
+        monkeypatch.setattr(device_code, "compilers", list)
+    course, file = course_of(number), f"versions/{name}.hip"
+    own = course.solution(file)
+    assert device_code.problems(course, cpu, {file: own}, {})[0] == []
+    wrong = own.replace("const size_t to_row =", "const int to_row =").replace("const size_t n =", "const int n =")
+    [line] = device_code.problems(course, cpu, {file: wrong}, {})[0]
+    assert line.endswith("an int can't hold this unsigned long: sizes and indices may be more than 2^31")
+
+
 # ---- Shared memory -----------------------------------------------------------------------------
 
 

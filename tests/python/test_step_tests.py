@@ -158,7 +158,7 @@ def test_the_cases_the_settings_and_the_versions(tmp_path, monkeypatch):
     for tag in ("[numpy]", "[long]", "[harness]", "[.]"):
         assert f"~{tag}" in first[1]
     wanted = {"HIP_CPU_WAVE": "64", "HIP_CPU_ORDER": "reverse", "HIP_CPU_POISON": "1", "HIP_CPU_THREADS": "1",
-              "HIP_CPU_GUARD": "end"}
+              "HIP_CPU_GUARD": "end", "HIP_CPU_MULTIPROCESSORS": "4"}
     assert {name: environment.get(name) for name in wanted} == wanted and "COURSE_VERSIONS" not in environment
     assert (other["HIP_CPU_GUARD"], other["COURSE_VERSIONS"]) == ("begin", "atomic")
 
