@@ -19,21 +19,15 @@ namespace {
 constexpr int kVersion = 1000;  // 1.0, as CUDA counts
 constexpr int kMaxBlocksPerMultiprocessor = 32;
 
-// A variable that is a number; `otherwise` where it is not set.
-int number_of(const char* variable, int otherwise) {
+// A variable that is a number from 1 to 1024, or `otherwise` where it is not set.
+int count_of(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return otherwise;
   char* end = nullptr;
-  const long number = std::strtol(text, &end, 10);
-  if (*text == '\0' || *end != '\0' || number < 1 || number > 1024)
+  const long count = std::strtol(text, &end, 10);
+  if (*text == '\0' || *end != '\0' || count < 1 || count > 1024)
     refuse(variable, text, "a number from 1 to 1024");
-  return static_cast<int>(number);
-}
-
-// As many as the process may run on, unless HIP_CPU_THREADS says.
-int host_threads() {
-  return number_of("HIP_CPU_THREADS",
-                   static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  return static_cast<int>(count);
 }
 
 // A variable that is 0 or 1; not set counts as 0.
@@ -47,8 +41,10 @@ bool is_set(const char* variable) {
 
 Device make_device() {
   Device d;
-  d.threads = host_threads();
-  d.multiprocessors = number_of("HIP_CPU_MULTIPROCESSORS", d.threads);
+  d.threads = count_of("HIP_CPU_THREADS",  // else as many as the process may run on
+                       static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  d.multiprocessors = count_of("HIP_CPU_MULTIPROCESSORS", d.threads);
+  d.blocks = count_of("HIP_CPU_BLOCKS", d.blocks);
   std::string processor = host::proc_value("/proc/cpuinfo", "model name");
   if (processor.empty()) processor = "CPU";
   d.name =
@@ -129,6 +125,8 @@ bool exists(int device_number) {
 }
 
 DeviceSet reachable_from(int device) { return 1u << device | peers[device]; }
+
+unsigned most_blocks() { return static_cast<unsigned>(device().blocks); }
 
 size_t available_memory() { return host::memory().available; }
 size_t total_memory() { return host::memory().total; }

@@ -213,7 +213,7 @@ TEST_CASE("an epoch takes every row once, and each epoch in another order") {
   REQUIRE(same < 5);
 }
 
-TEST_CASE("the model learns what discounts do, as was promised, from three seeds") {
+TEST_CASE("the model learns what discounts do, as was promised, from three seeds", "[long]") {
   const std::uint64_t seed = GENERATE(1, 2, 3);
   const DataSet data(make_sales(6000), seed);
   Settings settings;

@@ -20,8 +20,6 @@ namespace layernorm {
 using activation_backward_test::compare_with;
 
 inline constexpr float kEps = 1e-5f;
-// The threads of most blocks: vector_add::grid_limit counts in threads.
-inline constexpr size_t kTeamThreads = softmax::kBlock;
 
 // How far the arrays begin behind a multiple of 16 bytes, in elements.
 struct Offsets {
