@@ -17,6 +17,7 @@ A step has one lesson per file:
   which may be compiled as one file.
 
 And everywhere:
+- No file that people write is longer than LIMITS says, a test included.
 - Every step is built (CMakeLists.txt) and has its row in README.md's roadmap.
 - Every header is compiled alone (looked up in the build folder, where one is given).
 - A step includes headers of common/, of earlier steps and of its own.
@@ -35,128 +36,10 @@ from pathlib import Path
 from course_lib.arguments import Parser
 from course_lib.cpp_source import (
     IS_CONSTANT, Definition, definitions, included, includes, line_count, line_of, without_comments)
-
-# Lines of a file, the line of a version's first kernel, and what a README may ask of its reader.
-LIMITS = {
-    "lines of NAME.h": 120,
-    "lines of versions/*.hip": 200,
-    "lines of detail/*.h": 250,
-    "line of a version's first kernel": 40,
-    "line of the first version's first kernel": 29,
-    "words of README.md": 1200,
-    "line of README.md's first picture": 40,
-    "characters of a copied body": 80,  # white space and comments not counted; a shorter one is chance
-}
-
-# Names that every step may define for itself.
-OWN_IN_EACH_STEP = re.compile("|".join([
-    r"launch_\w+|best|workspace_bytes",  # what a contract declares
-    r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File|Workspace",  # what the step is about
-    r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
-    r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
-]))
-
-# Steps whose versions may be launches of earlier steps, without a kernel.
-COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activations of 3.1",
-            "stage4_forward/02_mlp_forward": "the layers of 4.1, in five launches or in two",
-            "stage5_training/01_dense_backward": "orders, slices and streams of the products of stage 2",
-            "stage5_training/02_activation_backward": "kernels of 1.4, 5.1 and 3.3 in two of its versions",
-            "stage5_training/03_gradient_check": "the backward passes of earlier steps, and losses on the host",
-            "stage5_training/05_sequential": "launches the layers of stages 3 to 5",
-            "stage5_training/06_train_toy": "launches the layers of 5.5, one by one and as a graph",
-            "stage5_training/07_train_sales": "replays the kernels of `operations` from a graph",
-            "stage5_training/08_train_mnist": "replays the kernels of `operations` from a graph",
-            "stage6_cnn/02_conv2d_backward": "the gradient of x is the convolution of 6.1",
-            "stage7_transformer/02_layernorm": "row_cached of a sum, in two launches or with another input",
-            "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph",
-            "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other",
-            "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph"}
-
-# Headers that are no use alone.
-NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}
-
-STEP_FOLDER = re.compile(r"stage(\d+)_\w+/(\d\d)_(\w+)")
-HARDWARE = r"(sm\d+|cdna|rdna|gfx\w+)"
-
-# Where the differences between the vendors live.
-BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|gpu_runtime\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$|"
-                      rf"/versions/\w+_{HARDWARE}\.hip$")
-TESTS = re.compile(r"_test\.hip$")
-
-WAVE_SIZE = {
-    r"[%/]\s*(32|64)[uUlL]*\b(?!\s*\.)": "a division by a wave's size: ask wave_size() or lane_id()",
-    r"&\s*(31|63)[uUlL]*\b": "a mask of a wave's size: ask lane_id()",
-    r">>=?\s*[56]\b": "a shift by a wave's size: ask wave_id()",
-    r"\b0[xX][fF]{8}[uUlL]*\b": "a full mask: use the wave_ functions of common/gpu.h",
-    r"(?<![.>])\bwarpSize\b": "warpSize: ask wave_size()",
-    r"\bk?(Wave|Warp|wave|warp)(_?[Ss]ize)?\s*=\s*(32|64)\b": "a wave's size in a constant: ask wave_size()",
-}
-ONE_VENDOR = {
-    r"\bcuda[A-Z]\w*|\bcu[A-Z][a-z]\w*\s*\(|\b(cublas|cudnn|nvcuda)\w*": "a CUDA name: use HIP's",
-    r"\basm\b": "inline assembly belongs in a file named for its hardware",
-    r"\b__(shfl|ballot|any|all|match)\w*\s*\(|\b__activemask\b|\b__syncwarp\b":
-        "a wave intrinsic: use the wave_ functions of common/gpu.h",
-    r"\b__builtin_amdgcn_\w+": "an AMD builtin belongs in a file named for its hardware",
-    r"<<<": "a launch that only nvcc and hipcc read: use LAUNCH",
-}
-KERNEL = re.compile(r"\b__global__\b")
-DEVICE_CODE = {r"\b(__global__|LAUNCH\w*)\b": "kernels and launches belong in versions/ or NAME_test.hip"}
-EXERCISE = re.compile(r"^\s*// (end )?exercise\b", re.MULTILINE)
-COMMENT_OF_A_KERNEL = ("Fixes", "Idea", "Thread", "Costs")
-
-
-def words(readme: str) -> int:
-    """The words of a README beside its tables, a word being what stands between spaces and has a letter or a
-    digit. Tables are what stands between `<!-- table: -->` and `<!-- end table -->`, the rows of a Markdown
-    table, and a fenced block of which at least half the lines are in columns: with a |, or with two gaps of
-    two or more spaces. So a drawing is a table, too."""
-    text = re.sub(r"<!-- table\b.*?<!-- end table -->", "", readme, flags=re.DOTALL)
-
-    def unless_a_table(fence: re.Match) -> str:
-        lines = [line.strip() for line in fence[1].splitlines() if line.strip()]
-        columns = [line for line in lines if "|" in line or len(re.findall(r"\S {2,}(?=\S)", line)) > 1]
-        return "" if 2 * len(columns) >= len(lines) else fence[1]
-
-    text = re.sub(r"^```[^\n]*\n(.*?)^```[^\n]*$", unless_a_table, text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"^\s*\|.*$|<!--.*?-->|<img\b[^>]*>", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # of a link what is shown
-    return sum(1 for word in text.split() if re.search(r"[^\W_]", word))
-
-
-def first_picture(readme: str) -> int | None:
-    """The line of the first image or drawing, which is a fenced block of no language."""
-    is_open = False
-    for number, line in enumerate(readme.splitlines(), 1):
-        if re.search(r"!\[[^\]]*\]\(|<img\b|<picture\b", line):
-            return number
-        if line.startswith("```"):
-            if not is_open and line.strip() in ("```", "```text"):
-                return number
-            is_open = not is_open
-    return None
-
-
-def comment_above(lines: list[str], line: int) -> str:
-    """The comment right above the declaration that reaches to `line`, counted from 1."""
-    above = line - 2
-    while above >= 0 and (code := lines[above].strip()) and not code.startswith("//") \
-            and not code.endswith((";", "{", "}")):
-        above -= 1  # template <...>, static, #if
-    block = []
-    while above >= 0 and lines[above].lstrip().startswith("//"):
-        block.insert(0, lines[above])
-        above -= 1
-    return "\n".join(block)
-
-
-def step_of(name: str) -> str | None:
-    match = STEP_FOLDER.match(name)
-    return match[0] if match else None
-
-
-def order(step: str) -> tuple[int, int]:
-    match = STEP_FOLDER.match(step)
-    return int(match[1]), int(match[2])
+from course_lib.structure_rules import (
+    BACKENDS, COMMENT_OF_A_KERNEL, COMPOSED, DEVICE_CODE, EXERCISE, FOLDERS, HAND_WRITTEN, IS_A_TEST, KERNEL,
+    LIMITS, NOT_ALONE, ONE_VENDOR, OWN_IN_EACH_STEP, STEP_FOLDER, TESTS, WAVE_SIZE, comment_above,
+    first_picture, order, step_of, without_tables, words)
 
 
 class Checker:
@@ -350,6 +233,20 @@ class Checker:
                 line = line_of(text, found.start(1))
                 self.find(f"{step}/exercise.toml:{line}", f"{found[1]} is not a file of versions/")
 
+    # ---- Files ----------------------------------------------------------------------------------
+
+    def check_lengths(self) -> None:
+        readmes = {f"{step}/README.md" for step in self.steps}  # their words are counted
+        paths = [path for folder in FOLDERS for top in self.root.glob(folder) for path in top.rglob("*")]
+        for path in sorted({*paths, *self.root.glob("*.*")}):
+            name = path.relative_to(self.root).as_posix()
+            if not path.is_file() or not HAND_WRITTEN.search(name) or name in readmes:
+                continue
+            what = "a test" if IS_A_TEST.search(name) else "a file"
+            lines, most = line_count(without_tables(self.read(name))), LIMITS[f"lines of {what}"]
+            if lines > most:
+                self.find(name, f"{lines} lines, of at most {most} for {what}")
+
     # ---- Sources --------------------------------------------------------------------------------
 
     def check_sources(self) -> None:
@@ -449,6 +346,7 @@ def main() -> int:
     arguments = parser.parse_args()
     checker = Checker(arguments.root)
     checker.check_steps()
+    checker.check_lengths()
     checker.check_sources()
     checker.check_copies()
     if arguments.build:

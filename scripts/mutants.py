@@ -39,6 +39,7 @@ from course_lib import documents, exercises, mutation, process, steps
 from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.documents import quoted, require
+from course_lib.equivalent_mutants import KEYS, load_equivalent
 from course_lib.errors import FAILED, USAGE, CourseError
 from course_lib.exercises import Course
 from course_lib.mutation import Mutant
@@ -140,24 +141,6 @@ def versions_of(course: Course, mutant: Mutant) -> tuple[str, ...]:
 
 
 # ---- The list of equivalent mutants ------------------------------------------------------------
-
-
-KEYS = ("step", "file", "function", "operator", "before", "after")
-
-
-def load_equivalent(path: Path) -> dict[tuple[str, ...], str]:
-    """The proofs, by KEYS. Raises CourseError(FAILED) where an entry is no entry."""
-    found = {}
-    try:
-        entries = documents.read_toml(path).get("mutant", [])
-    except ValueError as error:
-        raise CourseError(str(error), FAILED) from None
-    for entry in entries:
-        if set(entry) != {*KEYS, "proof"} or not all(isinstance(value, str) for value in entry.values()):
-            raise CourseError(f"{path.name}: an entry has {', '.join(entry)}, not {', '.join(KEYS)} and "
-                              "proof", FAILED)
-        found[tuple(entry[key] for key in KEYS)] = entry["proof"]
-    return found
 
 
 def name_of(course: Course, mutant: Mutant) -> tuple[str, ...]:

@@ -64,19 +64,44 @@ inline size_t checked_product(const std::vector<size_t>& extents, const std::str
   return *product;
 }
 
-// One layer of a model. What a sample's values mean beyond their number, an image's rows and
-// columns for example, is the layer's own matter.
-class Layer {
+// A pass of a layer on the host: x (batch, inputs), its parameters, and what the way there leaves
+// for the way back. Where x has no errors nobody asks for them.
+struct HostPass {
+  Values x;
+  std::vector<Values> parameters;
+  size_t batch = 0;
+  std::vector<Values> kept = {};
+};
+
+// A layer in double on host arrays, with how far a float version may be off: of these a DoubleModel
+// is made (reference.h). Its results have errors where pass.x has some.
+class DoubleLayer {
  public:
-  virtual ~Layer() = default;
+  virtual ~DoubleLayer() = default;
 
   // As it is written in the code: "Linear(4, 16)".
   virtual std::string description() const = 0;
+  virtual std::vector<Parameter> parameters() const { return {}; }
+
+  // y (batch, outputs).
+  virtual Values forward_cpu(HostPass& pass) const = 0;
+  // grad_x (batch, inputs) of grad_y (batch, outputs), behind forward_cpu() of the same pass;
+  // appends the parameters' gradients.
+  virtual Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                              const HostPass& pass) const = 0;
+  // Where a decision hangs on a value of x that is nearer to the other side than `share` of its
+  // error, moves it there: a float version may decide so (Deviation in reference.h).
+  virtual void decide_otherwise(Values& /*x*/, double /*share*/) const {}
+};
+
+// One layer of a model. What a sample's values mean beyond their number, an image's rows and
+// columns for example, is the layer's own matter.
+class Layer : public DoubleLayer {
+ public:
   // Values per sample that the layer takes; 0: as many as come.
   virtual size_t inputs() const { return 0; }
   // Values per sample that it makes of so many. Throws std::invalid_argument where they don't fit.
   virtual size_t outputs(size_t inputs) const { return inputs; }
-  virtual std::vector<Parameter> parameters() const { return {}; }
   // Whether negative values are (nearly) lost in it: what Initial::ByNext asks.
   virtual bool rectifies() const { return false; }
 
@@ -106,26 +131,10 @@ class Layer {
   virtual void backward(float* grad_x, const float* grad_y, const float* x, const float* y,
                         size_t batch, hipStream_t stream) = 0;
 
-  // The same in double, with how far the float versions may be off: y of x, and grad_x of grad_y
-  // and x with the parameters' gradients appended to `gradients`. `values` are the parameters.
-  // Throws std::logic_error for a layer that has no reference.
-  virtual Values forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
-                             size_t batch) const;
-  virtual Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                              const std::vector<std::vector<float>>& values, size_t batch) const;
-
-  // The same with parameters that are off themselves, or that floats do not hold: those of a model
-  // that has trained in double (reference.h). A layer with parameters has to say how; unless it
-  // does, std::logic_error is thrown. Where x has no errors nobody asks for them, and the results
-  // have none either.
-  virtual Values forward_double(const Values& x, const std::vector<Values>& parameters,
-                                size_t batch) const;
-  virtual Values backward_double(std::vector<Values>& gradients, const Values& grad_y,
-                                 const Values& x, const std::vector<Values>& parameters,
-                                 size_t batch) const;
-  // Where a decision hangs on a value of x that is nearer to the other side than `share` of its
-  // error, moves it there: a float version may decide so (Deviation in reference.h).
-  virtual void decide_otherwise(Values& /*x*/, double /*share*/) const {}
+  // A layer that has no reference throws std::logic_error.
+  Values forward_cpu(HostPass& pass) const override;
+  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                      const HostPass& pass) const override;
 };
 
 }  // namespace sequential

@@ -36,14 +36,9 @@ class Linear : public Layer {
   void backward(float* grad_x, const float* grad_y, const float* x, const float* y, size_t batch,
                 hipStream_t stream) override;
 
-  Values forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
-                     size_t batch) const override;
-  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                      const std::vector<std::vector<float>>& values, size_t batch) const override;
-  Values forward_double(const Values& x, const std::vector<Values>& parameters,
-                        size_t batch) const override;
-  Values backward_double(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                         const std::vector<Values>& parameters, size_t batch) const override;
+  Values forward_cpu(HostPass& pass) const override;
+  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                      const HostPass& pass) const override;
 
  private:
   size_t in_, out_;
@@ -80,13 +75,10 @@ class Activation : public Layer {
   void backward(float* grad_x, const float* grad_y, const float* x, const float* y, size_t batch,
                 hipStream_t stream) override;
 
-  Values forward_cpu(const Values& x, const std::vector<std::vector<float>>&,
-                     size_t) const override {
-    return activation_cpu<Function>(x);
-  }
-  Values backward_cpu(std::vector<Values>&, const Values& grad_y, const Values& x,
-                      const std::vector<std::vector<float>>&, size_t) const override {
-    return activation_backward_cpu<Function>(grad_y, x);
+  Values forward_cpu(HostPass& pass) const override { return activation_cpu<Function>(pass.x); }
+  Values backward_cpu(std::vector<Values>&, const Values& grad_y,
+                      const HostPass& pass) const override {
+    return activation_backward_cpu<Function>(grad_y, pass.x);
   }
   void decide_otherwise(Values& x, double share) const override;  // ReLU: a sum that is nearly 0
 

@@ -6,12 +6,10 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "common/gpu_runtime.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
-#include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/05_sequential/layers.h"
 
 namespace sequential {
@@ -25,168 +23,18 @@ std::vector<Values> exactly(const std::vector<std::vector<float>>& parameters) {
 
 namespace {
 
-// A model's present parameters.
-std::vector<std::vector<float>> download(const Sequential& model) {
-  std::vector<std::vector<float>> parameters;
-  for (const NamedTensor& tensor : model.tensors()) {
-    parameters.emplace_back(tensor.n);
-    HIP_CHECK(hipMemcpy(parameters.back().data(), tensor.w, tensor.n * sizeof(float),
-                        hipMemcpyDeviceToHost));
-  }
-  return parameters;
-}
-
 // The relative error of `count` roundings.
 double roundings(double count) { return rounding::gamma(count); }
 
 }  // namespace
 
-// ---- Layers -----------------------------------------------------------------------------------
-
-Values Layer::forward_cpu(const Values&, const std::vector<std::vector<float>>&, size_t) const {
-  throw std::logic_error(description() + " has no reference");
-}
-Values Layer::backward_cpu(std::vector<Values>&, const Values&, const Values&,
-                           const std::vector<std::vector<float>>&, size_t) const {
-  throw std::logic_error(description() + " has no reference");
-}
-Values Layer::forward_double(const Values& x, const std::vector<Values>& parameters,
-                             size_t batch) const {
-  if (parameters.empty()) return forward_cpu(x, {}, batch);
-  throw std::logic_error(description() + " has no reference with parameters in double");
-}
-Values Layer::backward_double(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                              const std::vector<Values>& parameters, size_t batch) const {
-  if (parameters.empty()) return backward_cpu(gradients, grad_y, x, {}, batch);
-  throw std::logic_error(description() + " has no reference with parameters in double");
-}
-
-Values Linear::forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
-                           size_t batch) const {
-  return forward_double(x, exactly(values), batch);
-}
-Values Linear::backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                            const std::vector<std::vector<float>>& values, size_t batch) const {
-  return backward_double(gradients, grad_y, x, exactly(values), batch);
-}
-
-// The addition of the bias rounds once more.
-Values Linear::forward_double(const Values& x, const std::vector<Values>& parameters,
-                              size_t batch) const {
-  const auto input = [&](size_t sample, size_t k) { return at(x, sample * in_ + k); };
-  const auto weight = [&](size_t k, size_t unit) { return at(parameters[0], unit * in_ + k); };
-  const bool with_errors = !x.error.empty();
-  Values y = product_cpu(batch, out_, in_, input, weight, with_errors);
-  for (size_t i = 0; i < batch * out_; ++i) {
-    const Approximate bias = at(parameters[1], i % out_);
-    y.value[i] += bias.value;
-    if (!with_errors) continue;
-    y.error[i] += bias.error;
-    y.error[i] += kFloatRoundoff * (std::fabs(y.value[i]) + y.error[i]);
-  }
-  return y;
-}
-
-Values Linear::backward_double(std::vector<Values>& gradients, const Values& grad_y,
-                               const Values& x, const std::vector<Values>& parameters,
-                               size_t batch) const {
-  const auto grad = [&](size_t sample, size_t unit) { return at(grad_y, sample * out_ + unit); };
-  const auto transposed = [&](size_t unit, size_t sample) { return grad(sample, unit); };
-  const auto input = [&](size_t sample, size_t k) { return at(x, sample * in_ + k); };
-  const auto one = [](size_t, size_t) { return Approximate{1, 0}; };
-  const auto weight = [&](size_t unit, size_t k) { return at(parameters[0], unit * in_ + k); };
-  const bool with_errors = !x.error.empty();
-  gradients.push_back(product_cpu(out_, in_, batch, transposed, input, with_errors));
-  gradients.push_back(product_cpu(out_, 1, batch, transposed, one, with_errors));
-  return product_cpu(batch, in_, out_, grad, weight, with_errors);
-}
-
-namespace {
-
-// How far f' may move where x is off by `error`. ReLU's jumps at 0.
-template <class Function>
-double derivative_moves(double x, double error) {
-  if (!std::is_same_v<Function, activations::Relu>) return kSharpest * error;
-  return Function::derivative_cpu(x - error) == Function::derivative_cpu(x + error) ? 0 : 1;
-}
-
-}  // namespace
-
-template <class Function>
-Values activation_cpu(const Values& x) {
-  Values y = x;
-  for (size_t i = 0; i < y.value.size(); ++i) {
-    const auto [value, error] = at(x, i);
-    y.value[i] = Function::cpu(value);
-    if (y.error.empty()) continue;
-    y.error[i] = dense::kSteepest * error +
-                 std::max(Function::bound(value - error), Function::bound(value + error));
-  }
-  return y;
-}
-
-template <class Function>
-Values activation_backward_cpu(const Values& grad_y, const Values& x) {
-  Values grad_x = grad_y;
-  grad_x.error.resize(x.error.size());
-  for (size_t i = 0; i < grad_x.value.size(); ++i) {
-    const auto [value, error] = at(x, i);
-    const Approximate grad = at(grad_y, i);
-    const double slope = Function::derivative_cpu(value);
-    grad_x.value[i] = grad.value * slope;
-    if (x.error.empty()) continue;
-    const double slope_error = derivative_moves<Function>(value, error) +
-                               std::max(Function::derivative_bound(value - error),
-                                        Function::derivative_bound(value + error));
-    const double inherited =
-        std::fabs(grad.value) * slope_error + grad.error * (std::fabs(slope) + slope_error);
-    grad_x.error[i] =
-        inherited + activations::kTiny + kFloatRoundoff * (std::fabs(grad_x.value[i]) + inherited);
-  }
-  return grad_x;
-}
-
-template <class Function>
-void Activation<Function>::decide_otherwise(Values& x, double share) const {
-  if (!std::is_same_v<Function, activations::Relu> || x.error.empty()) return;
-  for (size_t i = 0; i < x.value.size(); ++i)
-    if (std::fabs(x.value[i]) <= share * x.error[i]) x.value[i] = -x.value[i];
-}
-
-#define INSTANTIATE(Function)                                                      \
-  template Values activation_cpu<Function>(const Values&);                         \
-  template Values activation_backward_cpu<Function>(const Values&, const Values&); \
-  template void Activation<Function>::decide_otherwise(Values&, double) const;
-INSTANTIATE(activations::Relu)
-INSTANTIATE(activations::Sigmoid)
-INSTANTIATE(activations::Tanh)
-INSTANTIATE(activations::GeluErf)
-INSTANTIATE(activations::Softplus)
-#undef INSTANTIATE
-
-// ---- One step ---------------------------------------------------------------------------------
-
-// Layers say what they do with parameters that are floats in forward_cpu: all of them can, also
-// those that can't yet train in double.
 Reference step_cpu(const Sequential& model, const std::vector<float>& x,
                    const std::vector<float>& grad_y, size_t batch) {
-  std::vector<std::vector<float>> tensors = download(model);
-  std::vector<std::vector<std::vector<float>>> parameters(model.layers());
-  size_t k = 0;
-  for (size_t i = 0; i < model.layers(); ++i)
-    for (size_t left = model.layer(i).parameters().size(); left > 0; --left, ++k)
-      parameters[i].push_back(std::move(tensors[k]));
-
-  std::vector<Values> inputs{dense::exactly(x)};  // of the layers, and what the last one makes
-  for (size_t i = 0; i < model.layers(); ++i)
-    inputs.push_back(model.layer(i).forward_cpu(inputs[i], parameters[i], batch));
-  Reference reference{inputs.back(), dense::exactly(grad_y), {}};
-  std::vector<std::vector<Values>> gradients(model.layers());
-  for (size_t i = model.layers(); i-- > 0;)
-    reference.grad_x = model.layer(i).backward_cpu(gradients[i], reference.grad_x, inputs[i],
-                                                   parameters[i], batch);
-  for (std::vector<Values>& of_layer : gradients)
-    for (Values& gradient : of_layer) reference.gradients.push_back(std::move(gradient));
+  DoubleModel run(model);
+  Reference reference;
+  reference.y = run.forward(dense::exactly(x), batch);
+  reference.grad_x = run.backward(dense::exactly(grad_y));
+  reference.gradients = run.gradients();
   return reference;
 }
 
@@ -263,27 +111,51 @@ Loss cross_entropy_cpu(const Values& y, const std::vector<int>& labels, size_t c
 
 // ---- A training -------------------------------------------------------------------------------
 
-DoubleModel::DoubleModel(const Sequential& model, Deviation deviation)
-    : DoubleModel(model, download(model), deviation) {}
+DoubleNetwork network_of(const Sequential& model) {
+  DoubleNetwork network{{}, model.inputs(), model.description()};
+  for (size_t i = 0; i < model.layers(); ++i) network.layers.push_back(&model.layer(i));
+  return network;
+}
 
-DoubleModel::DoubleModel(const Sequential& model, const std::vector<std::vector<float>>& parameters,
+namespace {
+
+std::vector<std::vector<float>> parameters_now(const Sequential& model) {
+  std::vector<std::vector<float>> parameters;
+  for (const NamedTensor& tensor : model.tensors()) {
+    parameters.emplace_back(tensor.n);
+    HIP_CHECK(hipMemcpy(parameters.back().data(), tensor.w, tensor.n * sizeof(float),
+                        hipMemcpyDeviceToHost));
+  }
+  return parameters;
+}
+
+}  // namespace
+
+DoubleModel::DoubleModel(const Sequential& model, Deviation deviation)
+    : DoubleModel(model, parameters_now(model), deviation) {}
+
+DoubleModel::DoubleModel(DoubleNetwork network, const std::vector<std::vector<float>>& parameters,
                          Deviation deviation)
-    : model_(model), deviation_(deviation), first_{0} {
-  const std::vector<NamedTensor>& tensors = model.tensors();
-  if (parameters.size() != tensors.size())
+    : network_(std::move(network)), deviation_(deviation), first_{0} {
+  std::vector<std::pair<std::string, size_t>> wanted;  // names and sizes
+  for (size_t i = 0; i < network_.layers.size(); ++i) {
+    for (const Parameter& parameter : network_.layers[i]->parameters())
+      wanted.emplace_back(std::to_string(i) + "." + parameter.name,
+                          checked_product(parameter.shape, network_.description));
+    first_.push_back(wanted.size());
+  }
+  if (parameters.size() != wanted.size())
     throw std::invalid_argument("DoubleModel: " + std::to_string(parameters.size()) +
-                                " tensors for the " + std::to_string(tensors.size()) + " of " +
-                                model.description());
-  for (size_t k = 0; k < tensors.size(); ++k) {
-    if (parameters[k].size() != tensors[k].n)
+                                " tensors for the " + std::to_string(wanted.size()) + " of " +
+                                network_.description);
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    const auto& [name, n] = wanted[k];
+    if (parameters[k].size() != n)
       throw std::invalid_argument("DoubleModel: " + std::to_string(parameters[k].size()) +
-                                  " values for \"" + tensors[k].name + "\", which has " +
-                                  std::to_string(tensors[k].n));
-    const std::vector<float> zeros(tensors[k].n);
+                                  " values for \"" + name + "\", which has " + std::to_string(n));
+    const std::vector<float> zeros(n);
     elements_.push_back(optimizers::elements_of(parameters[k], zeros, zeros));
   }
-  for (size_t i = 0; i < model.layers(); ++i)
-    first_.push_back(first_.back() + model.layer(i).parameters().size());
 }
 
 std::vector<Values> DoubleModel::parameters_of(size_t layer) const {
@@ -312,47 +184,47 @@ double stored(double value, int toward_zero, bool is_tanh) {
 }  // namespace
 
 const Values& DoubleModel::forward(Values x, size_t batch) {
-  if (x.value.size() != batch * model_.inputs() || x.error.size() != x.value.size())
+  if (x.value.size() != batch * network_.inputs || x.error.size() != x.value.size())
     throw std::invalid_argument("DoubleModel: x is not (" + std::to_string(batch) + ", " +
-                                std::to_string(model_.inputs()) + ")");
-  batch_ = batch;
+                                std::to_string(network_.inputs) + ")");
   if (!follows_errors()) x.error.clear();
-  inputs_.clear();
-  inputs_.push_back(std::move(x));
+  passes_.clear();
   double terms = 1;  // of the layer's sums, or of those before it
-  for (size_t i = 0; i < model_.layers(); ++i) {
-    const Layer& layer = model_.layer(i);
-    Values& input = inputs_.back();
+  for (size_t i = 0; i < network_.layers.size(); ++i) {
+    const DoubleLayer& layer = *network_.layers[i];
+    HostPass& pass = passes_.emplace_back(HostPass{std::move(x), parameters_of(i), batch});
     if (deviation_.other_side > 0)
-      layer.decide_otherwise(input, deviation_.other_side / std::sqrt(terms));
+      layer.decide_otherwise(pass.x, deviation_.other_side / std::sqrt(terms));
     const std::vector<Parameter> of_layer = layer.parameters();
     if (!of_layer.empty()) terms = static_cast<double>(of_layer[0].fan_in);
-    Values y = layer.forward_double(input, parameters_of(i), batch);
+    x = layer.forward_cpu(pass);
     if (deviation_.stores_floats) {
       const int toward_zero = of_layer.empty() ? deviation_.toward_zero : 0;
       const bool is_tanh = dynamic_cast<const Tanh*>(&layer) != nullptr;
-      for (double& value : y.value) value = stored(value, toward_zero, is_tanh);
+      for (double& value : x.value) value = stored(value, toward_zero, is_tanh);
     }
-    inputs_.push_back(std::move(y));
   }
-  if (deviation_.no_errors)
-    for (Values& input : inputs_) input.error.clear();
-  return inputs_.back();
+  y_ = std::move(x);
+  if (deviation_.no_errors) {
+    for (HostPass& pass : passes_) pass.x.error.clear();
+    y_.error.clear();
+  }
+  return y_;
 }
 
 Values DoubleModel::backward(const Values& grad_y) {
-  if (inputs_.empty())
+  if (passes_.empty())
     throw std::logic_error("DoubleModel: there is no forward pass that backward could belong to");
-  std::vector<std::vector<Values>> of_layers(model_.layers());
+  std::vector<std::vector<Values>> of_layers(passes_.size());
   Values grad = grad_y;
-  for (size_t i = model_.layers(); i-- > 0;) {
-    const Layer& layer = model_.layer(i);
+  for (size_t i = passes_.size(); i-- > 0;) {
+    const DoubleLayer& layer = *network_.layers[i];
     if (deviation_.stores_floats && dynamic_cast<const Tanh*>(&layer) != nullptr) {
-      const std::vector<double>& y = inputs_[i + 1].value;  // where it is nearly 1, the slope has
-      for (size_t j = 0; j < y.size(); ++j)                 // hardly a digit left
-        grad.value[j] *= 1 - y[j] * y[j];
+      const std::vector<double>& y = i + 1 < passes_.size() ? passes_[i + 1].x.value : y_.value;
+      for (size_t j = 0; j < y.size(); ++j)  // where it is nearly 1, the slope has
+        grad.value[j] *= 1 - y[j] * y[j];    // hardly a digit left
     } else {
-      grad = layer.backward_double(of_layers[i], grad, inputs_[i], parameters_of(i), batch_);
+      grad = layer.backward_cpu(of_layers[i], grad, passes_[i]);
     }
   }
   gradients_.clear();

@@ -1,5 +1,6 @@
 // The reference of 5.5: any model of layers in double, on host arrays, with how far a correct float
 // version may be off carried along (common/rounding.h): forward, loss, backward, optimizer step.
+// The models of 5.6 to 5.8, 6.4, 7.6 and 7.7 are held against it.
 //
 // One step of a model's present parameters is step_cpu(). A training is followed like this:
 //
@@ -21,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/rounding.h"
@@ -39,27 +41,54 @@ inline Approximate at(const Values& values, size_t i) {
 // Parameters as they are, with no error.
 std::vector<Values> exactly(const std::vector<std::vector<float>>& parameters);
 
-// (rows, cols) sums over `terms` products a(row, k) b(k, col), each off by its own worst case and
-// by what comes in wrong, or without errors. a and b return an Approximate.
+// How errors add up: as if all had one sign, or as those do that are independent with mean zero
+// (common/rounding.h). The former is safe, and says nothing after a few layers.
+enum class Roundings { worst_case, random };
+
+// (rows, cols) sums over `terms` products a(row, k) b(k, col), each off by its own roundings and by
+// what comes in wrong, or without errors. a and b return an Approximate.
 template <class A, class B>
-Values product_cpu(size_t rows, size_t cols, size_t terms, A a, B b, bool with_errors) {
+Values product_cpu(size_t rows, size_t cols, size_t terms, A a, B b, bool with_errors,
+                   Roundings how = Roundings::worst_case) {
   Values product{std::vector<double>(rows * cols), {}};
+  // b line by line, so that compilers make vector instructions of the innermost loops.
   if (!with_errors) {
-    for (size_t i = 0; i < rows * cols; ++i)
-      for (size_t k = 0; k < terms; ++k)
-        product.value[i] += a(i / cols, k).value * b(k, i % cols).value;
+    std::vector<double> lines(terms * cols);
+    for (size_t i = 0; i < lines.size(); ++i) lines[i] = b(i / cols, i % cols).value;
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t k = 0; k < terms; ++k) {
+        const double factor = a(row, k).value, *line = lines.data() + k * cols;
+        double* const to = product.value.data() + row * cols;
+        for (size_t col = 0; col < cols; ++col) to[col] += factor * line[col];
+      }
     return product;
   }
-  product.error.resize(rows * cols);
+  std::vector<Approximate> lines(terms * cols);
+  for (size_t i = 0; i < lines.size(); ++i) lines[i] = b(i / cols, i % cols);
   const double n = static_cast<double>(terms);
-  for (size_t i = 0; i < rows * cols; ++i) {
-    rounding::ApproximateSum sum;
-    for (size_t k = 0; k < terms; ++k) sum.add(a(i / cols, k), b(k, i % cols));
-    const Approximate total = sum.worst_case(n, n);
-    product.value[i] = total.value, product.error[i] = total.error;
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<rounding::ApproximateSum> sums(cols);
+    for (size_t k = 0; k < terms; ++k) {
+      const Approximate factor = a(row, k), *line = lines.data() + k * cols;
+      for (size_t col = 0; col < cols; ++col) sums[col].add(factor, line[col]);
+    }
+    for (size_t col = 0; col < cols; ++col) {
+      const Approximate total =
+          how == Roundings::random ? sums[col].random_bound(n) : sums[col].worst_case(n, n);
+      product.value[row * cols + col] = total.value, product.error.push_back(total.error);
+    }
   }
   return product;
 }
+
+// y (rows, out) = x (rows, in) w^T + bias, for w (out, in) and bias (out), which may be empty:
+// there is none. The way back returns the gradient of x, and appends those of w and, where
+// `with_bias` says so, of the bias.
+Values linear_cpu(const Values& x, const Values& w, const Values& bias, size_t rows,
+                  Roundings how = Roundings::worst_case);
+Values linear_backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
+                           const Values& w, size_t rows, bool with_bias = true,
+                           Roundings how = Roundings::worst_case);
 
 // No activation of step 1.4 but ReLU has a derivative that moves faster than this (tanh's, 0.77,
 // and GELU's, 0.80).
@@ -113,15 +142,27 @@ struct Deviation {
   bool no_errors = false;
 };
 
-// A model's layers, with parameters and optimizer states of their own on the host. The Sequential
-// is asked for its layers only, must outlive this object and may train on meanwhile.
+// Layers one after the other. They must outlive what is made of them.
+struct DoubleNetwork {
+  std::vector<const DoubleLayer*> layers;
+  size_t inputs;  // values of a sample
+  std::string description;
+};
+// Those of a Sequential, which may train on meanwhile.
+DoubleNetwork network_of(const Sequential& model);
+
+// Layers with parameters and optimizer states of their own on the host.
 class DoubleModel {
  public:
-  // The present parameters, or others in the order of tensors(); the states are 0. Waits for the
-  // default stream. Throws std::invalid_argument where a tensor is missing or of another size.
-  explicit DoubleModel(const Sequential& model, Deviation deviation = {});
-  DoubleModel(const Sequential& model, const std::vector<std::vector<float>>& parameters,
+  // The parameters, in the order of the layers; the states are 0. Throws std::invalid_argument
+  // where one is missing or of another size.
+  DoubleModel(DoubleNetwork network, const std::vector<std::vector<float>>& parameters,
               Deviation deviation = {});
+  DoubleModel(const Sequential& model, const std::vector<std::vector<float>>& parameters,
+              Deviation deviation = {})
+      : DoubleModel(network_of(model), parameters, deviation) {}
+  // The present parameters. Waits for the default stream.
+  explicit DoubleModel(const Sequential& model, Deviation deviation = {});
 
   // y (batch, outputs) of x (batch, inputs).
   const Values& forward(Values x, size_t batch);
@@ -130,7 +171,7 @@ class DoubleModel {
   // Step number t, the first being 1, by the rules of step 5.4.
   void step(optimizers::Kind kind, const optimizers::Hyperparameters& hyper, std::uint64_t t);
 
-  // Of tensors(), in their order: the gradients of the last backward pass, and w, m and v.
+  // In the order of the layers: the gradients of the last backward pass, and w, m and v.
   const std::vector<Values>& gradients() const { return gradients_; }
   const std::vector<optimizers::Element>& parameter(size_t k) const { return elements_[k]; }
   std::vector<optimizers::Element>& parameter(size_t k) { return elements_[k]; }
@@ -142,13 +183,13 @@ class DoubleModel {
   bool follows_errors() const { return !deviation_.no_errors || deviation_.other_side > 0; }
   std::vector<Values> parameters_of(size_t layer) const;
 
-  const Sequential& model_;
+  DoubleNetwork network_;
   Deviation deviation_;
   std::vector<size_t> first_;  // of each layer's tensors, and behind the last
   std::vector<std::vector<optimizers::Element>> elements_;
-  std::vector<Values> inputs_;  // of the layers, and what the last one makes
+  std::vector<HostPass> passes_;  // of the layers
+  Values y_;
   std::vector<Values> gradients_;
-  size_t batch_ = 0;
 };
 
 }  // namespace sequential

@@ -35,27 +35,39 @@ struct Run {
 
 }  // namespace
 
+Trajectory trajectory_cpu(const sequential::DoubleNetwork& network,
+                          const std::vector<std::vector<float>>& parameters,
+                          const Settings& settings, size_t batch, const Examples& examples,
+                          size_t steps, const Twins& drift,
+                          const std::vector<sequential::Deviation>& twins) {
+  const auto make = [&](unsigned twin) {
+    const sequential::Deviation none{false, 0, 0, true};
+    return Run{
+        DoubleModel(network, Twins::beside(parameters, twin), twin == 0 ? none : twins[twin - 1]),
+        twin};
+  };
+  return follow(
+      steps, static_cast<unsigned>(twins.size()), drift, make, [&](Run& run, std::uint64_t t) {
+        const sequential::Values& y = run.model.forward(examples.x(t - 1), batch);
+        const sequential::Loss loss = examples.loss(t - 1, y, run.twin > 0);
+        if (t > 1 && t == steps) return loss.mean.value;  // nothing comes of its gradient
+        run.model.backward(loss.grad);
+        run.model.step(settings.kind, examples.hyper ? examples.hyper(t - 1) : settings.hyper, t);
+        run.model.forget_errors();
+        for (size_t k = 0; k < run.model.parameters(); ++k)
+          Twins::move(run.model.parameter(k), run.twin, t, static_cast<std::uint32_t>(k));
+        return loss.mean.value;
+      });
+}
+
 Trajectory trajectory_cpu(const sequential::Sequential& model, const std::vector<float>& parameters,
                           const Settings& settings, size_t batch, const Examples& examples,
                           size_t steps, const Twins& drift) {
-  const std::vector<std::vector<float>> tensors = by_tensor(model, parameters);
   // As far as tanhf may be off (step 1.4), which counts where it is nearly 1.
-  constexpr int kTowardZero[] = {0, 0, 5, -5};
-  const auto make = [&](unsigned twin) {
-    return Run{DoubleModel(model, Twins::beside(tensors, twin),
-                           {twin > 0, kTowardZero[twin], twin == 1 ? 2.0 : 0.0, true}),
-               twin};
-  };
-  return follow(steps, 3, drift, make, [&](Run& run, std::uint64_t t) {
-    const sequential::Values& y = run.model.forward(examples.x(t - 1), batch);
-    const sequential::Loss loss = examples.loss(t - 1, y, run.twin > 0);
-    run.model.backward(loss.grad);
-    run.model.step(settings.kind, settings.hyper, t);
-    run.model.forget_errors();
-    for (size_t k = 0; k < run.model.parameters(); ++k)
-      Twins::move(run.model.parameter(k), run.twin, t, static_cast<std::uint32_t>(k));
-    return loss.mean.value;
-  });
+  constexpr int kTowardZero = 5;
+  return trajectory_cpu(
+      sequential::network_of(model), by_tensor(model, parameters), settings, batch, examples, steps,
+      drift, {{true, 0, 2, true}, {true, kTowardZero, 0, true}, {true, -kTowardZero, 0, true}});
 }
 
 }  // namespace train_toy

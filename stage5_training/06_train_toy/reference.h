@@ -1,5 +1,6 @@
 // The reference of a training's first steps: the model in double (step 5.5), from the same
-// parameters, with the same batches. Steps 5.7 and 5.8 hold their versions against it too.
+// parameters, with the same batches. Steps 5.7, 5.8, 6.4 and 7.7 hold their versions against it
+// too.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,8 @@ struct Examples {
   std::function<sequential::Loss(std::uint64_t step, const sequential::Values& y,
                                  bool stores_floats)>
       loss;
+  // What the optimizer does in the step; without it, always the same.
+  std::function<Hyperparameters(std::uint64_t step)> hyper = {};
 };
 
 // A model's parameters that lie one behind the other, tensor by tensor.
@@ -35,5 +38,12 @@ std::vector<std::vector<float>> by_tensor(const sequential::Sequential& model,
 Trajectory trajectory_cpu(const sequential::Sequential& model, const std::vector<float>& parameters,
                           const Settings& settings, size_t batch, const Examples& examples,
                           size_t steps, const Twins& drift);
+
+// The same of any layers, with a twin for each of these deviations, of which there is one or more.
+Trajectory trajectory_cpu(const sequential::DoubleNetwork& network,
+                          const std::vector<std::vector<float>>& parameters,
+                          const Settings& settings, size_t batch, const Examples& examples,
+                          size_t steps, const Twins& drift,
+                          const std::vector<sequential::Deviation>& twins);
 
 }  // namespace train_toy

@@ -101,8 +101,10 @@ void Conv2d::visit_window(size_t k, size_t pixel, Visit visit) const {
 }
 
 // The addition of the bias rounds once more.
-Values Conv2d::forward_double(const Values& x, const std::vector<Values>& parameters,
-                              size_t batch) const {
+Values Conv2d::forward_cpu(HostPass& pass) const {
+  const Values& x = pass.x;
+  const std::vector<Values>& parameters = pass.parameters;
+  const size_t batch = pass.batch;
   const size_t pixels = out_.height * out_.width;
   const double products = static_cast<double>(in_.channels * kernel_ * kernel_);
   Values y;
@@ -157,9 +159,11 @@ class ErrorSums {
 }  // namespace
 
 // Behind a pooling three of four gradients are exactly 0: nothing comes of them.
-Values Conv2d::backward_double(std::vector<Values>& gradients, const Values& grad_y,
-                               const Values& x, const std::vector<Values>& parameters,
-                               size_t batch) const {
+Values Conv2d::backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                            const HostPass& pass) const {
+  const Values& x = pass.x;
+  const std::vector<Values>& parameters = pass.parameters;
+  const size_t batch = pass.batch;
   const size_t pixels = out_.height * out_.width;
   const bool with_errors = !x.error.empty();
   ErrorSums grad_w(parameters[0].value.size(), with_errors), grad_bias(filters_, with_errors);
@@ -177,15 +181,6 @@ Values Conv2d::backward_double(std::vector<Values>& gradients, const Values& gra
   gradients.push_back(grad_w.values(batch * pixels));
   gradients.push_back(grad_bias.values(batch * pixels));
   return grad_x.values(filters_ * kernel_ * kernel_);
-}
-
-Values Conv2d::forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
-                           size_t batch) const {
-  return forward_double(x, sequential::exactly(values), batch);
-}
-Values Conv2d::backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                            const std::vector<std::vector<float>>& values, size_t batch) const {
-  return backward_double(gradients, grad_y, x, sequential::exactly(values), batch);
 }
 
 }  // namespace train_cnn

@@ -139,10 +139,10 @@ size_t largest_of(const Values& x, const std::vector<size_t>& cells) {
 
 }  // namespace
 
-Values MaxPool2d::forward_cpu(const Values& x, const std::vector<std::vector<float>>&,
-                              size_t batch) const {
+Values MaxPool2d::forward_cpu(HostPass& pass) const {
+  const Values& x = pass.x;
   Values y;
-  for_each_window(batch, [&](size_t, const std::vector<size_t>& cells) {
+  for_each_window(pass.batch, [&](size_t, const std::vector<size_t>& cells) {
     y.value.push_back(x.value[largest_of(x, cells)]);
     if (x.error.empty()) return;
     double most = 0;
@@ -152,11 +152,12 @@ Values MaxPool2d::forward_cpu(const Values& x, const std::vector<std::vector<flo
   return y;
 }
 
-Values MaxPool2d::backward_cpu(std::vector<Values>&, const Values& grad_y, const Values& x,
-                               const std::vector<std::vector<float>>&, size_t batch) const {
+Values MaxPool2d::backward_cpu(std::vector<Values>&, const Values& grad_y,
+                               const HostPass& pass) const {
+  const Values& x = pass.x;
   Values grad_x{std::vector<double>(x.value.size()), std::vector<double>(x.error.size())};
   std::vector<double> terms(x.error.size()), absolute(x.error.size());
-  for_each_window(batch, [&](size_t output, const std::vector<size_t>& cells) {
+  for_each_window(pass.batch, [&](size_t output, const std::vector<size_t>& cells) {
     const Approximate grad = at(grad_y, output);
     const size_t chosen = largest_of(x, cells);
     grad_x.value[chosen] += grad.value;

@@ -26,6 +26,7 @@
 
 namespace train_cnn {
 
+using sequential::HostPass;
 using sequential::Initial;
 using sequential::Layer;
 using sequential::Parameter;
@@ -57,12 +58,8 @@ class Flatten : public Layer {
   void backward(float* grad_x, const float* grad_y, const float* x, const float* y, size_t batch,
                 hipStream_t stream) override;
 
-  Values forward_cpu(const Values& x, const std::vector<std::vector<float>>&,
-                     size_t) const override {
-    return x;
-  }
-  Values backward_cpu(std::vector<Values>&, const Values& grad_y, const Values&,
-                      const std::vector<std::vector<float>>&, size_t) const override {
+  Values forward_cpu(HostPass& pass) const override { return pass.x; }
+  Values backward_cpu(std::vector<Values>&, const Values& grad_y, const HostPass&) const override {
     return grad_y;
   }
 
@@ -96,14 +93,9 @@ class Conv2d : public Layer {
   void backward(float* grad_x, const float* grad_y, const float* x, const float*, size_t batch,
                 hipStream_t stream) override;
 
-  Values forward_cpu(const Values& x, const std::vector<std::vector<float>>& values,
-                     size_t batch) const override;
-  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                      const std::vector<std::vector<float>>& values, size_t batch) const override;
-  Values forward_double(const Values& x, const std::vector<Values>& parameters,
-                        size_t batch) const override;
-  Values backward_double(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
-                         const std::vector<Values>& parameters, size_t batch) const override;
+  Values forward_cpu(HostPass& pass) const override;
+  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                      const HostPass& pass) const override;
 
  private:
   conv2d::Problem problem(size_t batch) const;
@@ -150,13 +142,12 @@ class MaxPool2d : public Layer {
                 hipStream_t stream) override;
 
   // A maximum moves by no more than the value that moves most.
-  Values forward_cpu(const Values& x, const std::vector<std::vector<float>>&,
-                     size_t batch) const override;
+  Values forward_cpu(HostPass& pass) const override;
   // The gradient goes to the first of the largest cells in double. The float version may take
   // another one whose value, as far as both may be off, reaches that of the largest: then neither
   // is known to better than the gradient itself.
-  Values backward_cpu(std::vector<Values>&, const Values& grad_y, const Values& x,
-                      const std::vector<std::vector<float>>&, size_t batch) const override;
+  Values backward_cpu(std::vector<Values>&, const Values& grad_y,
+                      const HostPass& pass) const override;
   // The largest of a window, and one that is nearly as large, change places.
   void decide_otherwise(Values& x, double share) const override;
 

@@ -226,11 +226,11 @@ TEST_CASE("the reference of the pooling's gradient knows where it can't be sure"
   std::vector<Values> none;
   // Left: 2 and 2.5, far apart. Right: 4 and 4.1, which may be the other way round.
   const Values x{{2, 1, 4, 0, 2.5, 0, 4.1, 0}, {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1}};
-  const Values grad_x = pool.backward_cpu(none, grad_y, x, {}, 1);
+  const Values grad_x = pool.backward_cpu(none, grad_y, {x, {}, 1});
   CHECK(grad_x.value == std::vector<double>{0, 0, 0, 0, 3, 0, 5, 0});
   CHECK(grad_x.error == std::vector<double>{0, 0, 5, 0, 0, 0, 5, 0});
   const Values ties{{2, 2, 0, 0, 2, 2, 0, 0}, std::vector<double>(8)};
-  const Values of_ties = pool.backward_cpu(none, grad_y, ties, {}, 1);
+  const Values of_ties = pool.backward_cpu(none, grad_y, {ties, {}, 1});
   CHECK(of_ties.value == std::vector<double>{3, 0, 5, 0, 0, 0, 0, 0});
   CHECK(of_ties.error == std::vector<double>(8));
 }

@@ -1,4 +1,4 @@
-"""What the tests of the scripts share: a small repository, and a PATH of stand-ins.
+"""What the tests of the scripts share: a small repository, a PATH of stand-ins, and a step with exercises.
 
 No test installs, builds or downloads anything: apt-get, cmake, ctest and the rest are shell scripts
 in a temporary folder that write down how they were called.
@@ -18,6 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+
+from course_lib import exercises, steps  # noqa: E402
+from course_lib.workspace import Workspace  # noqa: E402
 
 README = """# A course
 
@@ -56,6 +59,17 @@ REPORT = {
     }],
     "facts": [{"name": "launch overhead", "value": 3.1, "unit": "us"}],
 }
+
+
+def run_script(script: str, *arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "scripts" / script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def commit() -> str:
@@ -198,3 +212,69 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     for variable in ("COURSE_BUILD_DIR", "COURSE_DATA", "NO_COLOR"):
         monkeypatch.delenv(variable, raising=False)
     return Machine(tmp_path)
+
+
+# ---- A course of one step, with two exercises ----------------------------------------------------
+
+STEP_TEXT = """// 1.1  sum: a sum of two vectors.
+//
+// Any n.
+
+inline int first(int a) {
+  // exercise: one more than a
+  // and no less (about 1 line)
+  return a + 1;
+  // end exercise
+}
+inline void second(int* b) {
+  // exercise: the same in place (about 2 lines)
+  const int old = *b;
+  *b = old + 1;
+  // end exercise
+}
+"""
+STEP_TOML = """shapes = ["1", "256", "257"]
+
+[[exercise]]
+name = "first"
+file = "versions/sum.hip"
+versions = ["naive"]
+owner = { block = "i // 16", thread = "i % 16" }
+blank = "return 0;"
+hints = ["one", "two", "three"]
+
+[[exercise.mistake]]
+name = "one too few"
+find = "a + 1"
+replace = "a"
+
+[[exercise]]
+name = "second"
+file = "versions/sum.hip"
+versions = ["in_place"]
+hints = ["four", "five", "six"]
+"""
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> exercises.Course:
+    folder = tmp_path / "stage1_vector" / "01_sum"
+    (folder / "versions").mkdir(parents=True)
+    (folder / "versions" / "sum.hip").write_text(STEP_TEXT)
+    (folder / "sum.cpp").touch()
+    (folder / "exercise.toml").write_text(STEP_TOML)
+    (folder / "README.md").write_text("# 1.1 sum\n\nTwo vectors\nbecome one.\n\nMore.\n")
+    return exercises.load(steps.discover(tmp_path)[0])
+
+
+@pytest.fixture
+def workspace(course, tmp_path: Path, monkeypatch) -> Workspace:
+    monkeypatch.delenv("COURSE_WORKSPACE", raising=False)
+    return Workspace(tmp_path)
+
+
+def changed(course: exercises.Course, old: str, new: str, file: str = "exercise.toml") -> None:
+    path = course.step.folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))

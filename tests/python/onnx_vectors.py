@@ -24,7 +24,8 @@ import operators
 from conftest import ROOT
 from differential import Want, difference
 from onnx_cases import Case, Node, nodes
-from onnx_operators import CONVERSIONS, Conversion, Output, Reason, Run, Unsupported, double
+from onnx_operators import CONVERSIONS, Conversion
+from onnx_results import Output, Reason, Run, Unsupported, double
 
 RECORD = ROOT / "results" / "onnx.json"
 PASSED = "passed"

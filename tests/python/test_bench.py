@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tables
 from conftest import REPORT, ROOT, ROW, Machine
-from course_lib import bench, bench_file, peers, problems, results, steps
+from course_lib import bench_file, bench_rounds, peers, problems, results, steps
 
 ENVIRONMENT = {"system": "Linux", "processor": "Example", "processors": 4, "python": "3.12.0",
                "device": "Example GPU", "backend": "cuda", "toolkit": "13.0", "torch": "1.2.3",
@@ -28,49 +28,6 @@ def run(report: dict) -> dict:
             "environment": dict(ENVIRONMENT), "reports": [report], "failures": []}
 
 
-# ---- Problems ----------------------------------------------------------------------------------
-
-# Programs whose work has no counterpart in another library, and the one table that has none.
-ALONE = {"hello_gpu", "error_check", "timing", "device_matrix", "memory_pool", "first_kernels",
-         "gradient_check"}
-
-
-def committed_problems() -> list[tuple[str, str]]:
-    reports = [results.load(path) for path in sorted(ROOT.glob("results/h200/*.json"))]
-    return [(report["program"], table["problem"]) for report in reports for table in report["tables"]]
-
-
-def test_every_committed_problem_is_understood():
-    unknown = {(program, text) for program, text in committed_problems()
-               if problems.parse(program, text) is None and program not in ALONE}
-    assert unknown == {("train_sales", "optimizers   persistent")}
-
-
-@pytest.mark.parametrize(("program", "text", "kind", "values"), [
-    ("dot", "n=2^28 float32", "dot", {"n": 2**28}),
-    ("gemm", "TN   M=129 N=2^12 K=3 float32", "gemm", {"layout": "TN", "M": 129, "N": 4096, "K": 3}),
-    ("transpose", "2^14x16381 float32", "transpose", {"rows": 2**14, "cols": 16381}),
-    ("gemv", "y = alpha A x   A 2^10x43 float32", "gemv",
-     {"transposed": "", "rows": 1024, "cols": 43}),
-    ("layernorm", "layernorm of a sum   8x9 float32", "layernorm",
-     {"what": "of a sum", "rows": 8, "cols": 9}),
-    ("attention", "forward   B=8 H=16 T=2^12 D=64, 1 query, causal bf16", "attention",
-     {"way": "forward", "B": 8, "H": 16, "T": 4096, "D": 64, "queries": 1, "mask": "causal",
-      "precision": "bf16"}),
-    ("train_toy", "xor   points=4 network=2-8-2 momentum lr=0.2 epochs=5000", "train_toy",
-     {"data": "xor", "points": 4, "network": "2-8-2", "optimizer": "momentum",
-      "learning_rate": "0.2", "epochs": 5000}),
-])
-def test_a_problem_says_its_shape(program: str, text: str, kind: str, values: dict):
-    assert problems.parse(program, text) == problems.Problem(program, kind, values)
-
-
-@pytest.mark.parametrize(("program", "text"), [
-    ("dot", "n=2^28 float64"), ("gemm", "NN   M=1 N=2 K=3"), ("mystery", "n=4 float32"), ("dot", "")])
-def test_another_text_is_not_guessed_at(program: str, text: str):
-    assert problems.parse(program, text) is None
-
-
 # ---- Rows --------------------------------------------------------------------------------------
 
 
@@ -81,7 +38,7 @@ def row(name: str = "naive", ms: float | None = 2.0, spread: float = 0.1, **othe
 
 
 def test_rounds_become_one_row():
-    merged = bench.merge_rows([row(ms=2.0), row(ms=2.4, spread=0.5), row(ms=2.1, max_error=9e-8)])
+    merged = bench_rounds.merge_rows([row(ms=2.0), row(ms=2.4, spread=0.5), row(ms=2.1, max_error=9e-8)])
     assert (merged["ms"], merged["ms_p10"], merged["ms_p90"]) == (2.1, 1.9, 2.9)
     assert merged["rounds"] == 3 and merged["max_error"] == 9e-8
     assert merged["rate"] == pytest.approx(3e9 / 2.1)
@@ -89,18 +46,18 @@ def test_rounds_become_one_row():
 
 def test_a_row_that_failed_once_has_failed():
     failed = row(ms=None, status="FAIL", max_error=None, compared=5)
-    merged = bench.merge_rows([row(), failed, row()])
+    merged = bench_rounds.merge_rows([row(), failed, row()])
     assert merged["status"] == "FAIL" and merged["ms"] is None and merged["rate"] is None
 
 
 def test_a_row_of_some_rounds_keeps_their_times():
-    merged = bench.merge_rows([row(ms=5.0), peers.blank_row("naive", "out of memory")])
+    merged = bench_rounds.merge_rows([row(ms=5.0), peers.blank_row("naive", "out of memory")])
     assert (merged["status"], merged["ms"], merged["rounds"]) == ("ok", 5.0, 1)
     results.validate_row(merged, "row")
 
 
-def measured(*reports: dict, **of_peers: list) -> bench.Measured:
-    return bench.Measured(steps.Step("1.1", "vector_add", Path()), list(reports), of_peers)
+def measured(*reports: dict, **of_peers: list) -> bench_rounds.Measured:
+    return bench_rounds.Measured(steps.Step("1.1", "vector_add", Path()), list(reports), of_peers)
 
 
 def peer_tables(*rows: dict) -> list[dict]:
@@ -114,7 +71,7 @@ def test_a_report_is_merged_with_its_peers(report: dict):
     second["facts"][0]["value"] = 3.3
     torch = [peer_tables(peers.make_row("PyTorch eager", [1.0, 1.0, 1.2])),
              peer_tables(peers.make_row("PyTorch eager", [1.4]))]
-    merged = bench.merge_report(measured(report, second, torch=torch), {"cublas", "torch"}, ENVIRONMENT)
+    merged = bench_rounds.merge_report(measured(report, second, torch=torch), {"cublas", "torch"}, ENVIRONMENT)
     results.validate(merged)
     assert merged["limits"]["copy_bytes_per_s"] == 4.1e12
     assert merged["facts"][0]["value"] == pytest.approx(3.2)
@@ -132,7 +89,7 @@ def test_a_report_is_merged_with_its_peers(report: dict):
 
 
 def test_only_the_peers_that_are_wanted_are_shown(report: dict):
-    merged = bench.merge_report(measured(report), set(), ENVIRONMENT)
+    merged = bench_rounds.merge_report(measured(report), set(), ENVIRONMENT)
     assert [one["name"] for one in merged["tables"][0]["rows"]] == ["naive", "vectorised", "wgmma"]
     assert merged["tables"][0]["rows"][0]["of_peer"] == {}
 
@@ -142,7 +99,7 @@ def test_only_the_peers_that_are_wanted_are_shown(report: dict):
     ("", None, None, "the check was not timed on its own")])
 def test_the_plain_loop_is_a_peer_where_it_did_all_the_work(report, sampled, reference_ms, ms, reason):
     report["tables"][0].update(sampled=sampled, reference_ms=reference_ms)
-    merged = bench.merge_report(measured(report), {"loop"}, ENVIRONMENT)
+    merged = bench_rounds.merge_report(measured(report), {"loop"}, ENVIRONMENT)
     loop = merged["tables"][0]["rows"][0]
     assert (loop["name"], loop["ms"], loop["skipped"]) == ("C++ loop", ms, reason)
 
@@ -504,69 +461,3 @@ def test_files_are_compared_and_merged(workbench: Bench, tmp_path: Path, run: di
     assert (tmp_path / "kept" / "vector_add.json").is_file()
     missing = workbench.course("bench", "--compare", a, str(tmp_path / "absent.json"))
     assert missing.returncode == 2 and "absent.json" in missing.stderr
-
-
-# ---- NumPy -------------------------------------------------------------------------------------
-
-# A small problem of every kind.
-SMALL = [
-    ("vector_add", "c = a * b   n=100 float32"), ("axpy", "y = alpha * x   n=100 float32"),
-    ("axpy", "y = alpha * x + y   n=100 float32"), ("dot", "n=100 float32"),
-    ("activations", "tanh forward   n=100 float32"), ("activations", "softplus backward   n=100 float32"),
-    ("transpose", "7x5 float32"), ("gemv", "y = alpha A x   A 7x5 float32"),
-    ("gemv", "y = alpha A^T x   A 7x5 float32"), ("gemm", "NN   M=7 N=5 K=3 float32"),
-    ("gemm", "NT   M=7 N=5 K=3 float32"), ("gemm", "TN   M=7 N=5 K=3 float32"),
-    ("gemm_mixed", "fp16   M=7 N=5 K=3"), ("matrix_activations", "relu(X + bias)   7x5 float32"),
-    ("matrix_activations", "gelu_tanh(X + bias) backward   7x5 float32"), ("softmax", "7x5 float32"),
-    ("losses", "squared error and gradient   n=100 float32"),
-    ("losses", "cross-entropy and gradient   7x5 float32"),
-    ("dense", "relu(X W^T + b)   batch 7, 5 -> 3 float32"),
-    ("mlp_forward", "batch 7, 5 -> 4 -> 3 float32"),
-    ("dense_backward", "grad_W, grad_b, grad_X   batch 7, 5 -> 3 float32"),
-    ("activation_backward", "sigmoid backward, with bias   7x5 float32"),
-    ("activation_backward", "softmax backward   7x5 float32"),
-    ("activation_backward", "softmax + cross-entropy backward   7x5 float32"),
-    ("sequential", "batch 7, 5 -> 4 -> 4 -> 3 float32"),
-    ("conv2d", "relu(X * W + b)   (2,3,7,6) -> 4 filters 3x3, stride 1x1, padding 1x1 float32"),
-    ("conv2d_backward", "grad_X   (2,3,7,6) -> 4 filters 3x3, stride 1x1, padding 1x1 float32"),
-    ("conv2d_backward", "grad_W   (2,3,7,6) -> 4 filters 3x3, stride 1x1, padding 1x1 float32"),
-    ("conv2d_backward", "grad_W, grad_b, grad_X   (2,3,7,6) -> 4 filters 3x3, stride 1x1, padding 1x1 float32"),
-    ("maxpool", "3x3 every 2, padding 1, forward   2x3x7x6 float32"),
-    ("embedding", "embedding   B=2 T=3 C=4 V=5 float32"),
-    ("embedding", "embedding backward   B=2 T=3 C=4 V=5 float32"),
-    ("layernorm", "layernorm   7x5 float32"), ("layernorm", "layernorm of a sum   7x5 float32"),
-    ("layernorm_backward", "layernorm backward   7x5 float32"),
-    ("attention", "forward   B=2 H=3 T=5 D=4, causal float32"),
-    ("attention", "forward   B=2 H=3 T=5 D=4, 1 query, causal float32"),
-    ("attention_backward", "backward   B=2 H=3 T=5 D=4, full float32"),
-]
-OPTIMIZERS = [("optimizers", f"{rule}   n=100 tensors=3 float32")
-              for rule in ("sgd", "momentum", "adam", "adamw")]
-
-
-@pytest.mark.parametrize(("program", "text"), SMALL + OPTIMIZERS)
-def test_numpy_does_the_work(report: dict, program: str, text: str):
-    pytest.importorskip("numpy")
-    import bench_numpy
-
-    report = {**report, "program": program, "tables": [{"problem": text, "rows": []}]}
-    [table] = bench_numpy.Bench(quick=True).like(report)
-    [row] = table["rows"]
-    assert row["status"] == "ok", row["skipped"]
-    assert row["name"] == "NumPy" and row["ms"] > 0 and row["compared"] > 0
-    assert row["max_error"] < (1e-2 if "fp16" in text else 1e-4)
-
-
-@pytest.mark.parametrize(("program", "text", "reason"), [
-    ("activations", "gelu_erf forward   n=100 float32", "NumPy has no erf"),
-    ("gemm_mixed", "bf16   M=7 N=5 K=3", "NumPy has no bf16"),
-    ("transformer_block", "forward   B=2 T=3 C=4 H=2 float32", "no obvious NumPy expression"),
-    ("hello_gpu", "2 blocks of 80 threads", "no NumPy counterpart"),
-])
-def test_numpy_says_what_it_cannot_do(report: dict, program: str, text: str, reason: str):
-    pytest.importorskip("numpy")
-    import bench_numpy
-
-    report = {**report, "program": program, "tables": [{"problem": text, "rows": []}]}
-    [table] = bench_numpy.Bench(quick=True).like(report)
-    assert table["rows"][0]["skipped"] == reason

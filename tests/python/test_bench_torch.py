@@ -78,7 +78,7 @@ def look(folder: Path, program: str) -> object:
     (folder / "torch.py").write_text(RECORDER, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'scripts'}",
                    "PYTHONDONTWRITEBYTECODE": "1"}
-    begin = "import inspect, json, sys, torch, bench_torch\nfrom course_lib import problems, torch_training\n"
+    begin = "import inspect, json, sys, torch, bench_torch\nfrom course_lib import problems, torch_tasks\n"
     result = subprocess.run([sys.executable, "-c", begin + program], env=environment,
                             capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -88,8 +88,8 @@ def look(folder: Path, program: str) -> object:
 def test_the_network_is_that_of_the_course(tmp_path: Path):
     found = look(tmp_path, """
 bench_torch.use_float32()
-print(json.dumps({"cnn": torch_training.cnn_network(),
-                  "toy": torch_training.mlp([2, 8, 2], torch.nn.Tanh),
+print(json.dumps({"cnn": torch_tasks.cnn_network(),
+                  "toy": torch_tasks.mlp([2, 8, 2], torch.nn.Tanh),
                   "tf32": [torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32]}))
 """)
     same = ["padding", 1]
@@ -113,7 +113,7 @@ cases, wrong = bench_torch.Cases("cpu"), []
 alone = [pair for pairs in bench_torch.ALONE.values() for pair in pairs]
 for program, text in json.load(open({str(tmp_path / "texts.json")!r})) + alone:
     problem = problems.parse(program, text)
-    if problem is None or problem.kind in torch_training.TASKS:
+    if problem is None or problem.kind in torch_tasks.TASKS:
         continue
     try:
         function = getattr(cases, problem.kind, None) or bench_torch.Bench.measure_optimizer
@@ -162,7 +162,7 @@ def test_what_is_compiled_and_captured(tmp_path: Path):
 def test_with_pytorch_every_kind_of_work_is_right(report: dict):
     torch = pytest.importorskip("torch")
     import bench_torch
-    from test_bench import OPTIMIZERS, SMALL
+    from test_bench_numpy import OPTIMIZERS, SMALL
 
     blocks = [("transformer_block", f"{way}   B=2 T=3 C=4 H=2 float32") for way in ("forward", "backward")]
     bench = bench_torch.Bench(torch.device("cpu"), Path("absent"), quick=True)

@@ -39,7 +39,8 @@ if operators.built() is None:
     absent("the target `operators` is not built: run scripts/course test first")
 
 from onnx_cases import nodes  # noqa: E402
-from onnx_operators import CONVERSIONS, Reason, Results, Run  # noqa: E402
+from onnx_operators import CONVERSIONS  # noqa: E402
+from onnx_results import Reason, Results, Run  # noqa: E402
 from onnx_vectors import PASSED, Runs, all_waves, judge_all, judge_node  # noqa: E402
 
 

@@ -1,0 +1,81 @@
+// What the checks of the products must catch.
+#include <vector>
+
+#include "common/testing.h"
+#include "stage2_matrix/04_gemm_mixed/mixed_products_for_tests.h"
+
+using namespace gemm_mixed_test;
+
+using gpu::half;
+
+namespace {
+
+void launch_transposed(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                       hipStream_t stream) {
+  gemm_mixed::launch_naive(c, b, a, N, M, K, stream);
+}
+void launch_row_too_many(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                         hipStream_t stream) {
+  gemm_mixed::launch_naive(c, a, b, M + 1, N, K, stream);  // no bounds check
+}
+void launch_row_too_few(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                        hipStream_t stream) {
+  gemm_mixed::launch_naive(c, a, b, M - 1, N, K, stream);
+}
+
+}  // namespace
+
+TEST_CASE("swapped indices, a missing bounds check and a missing row are caught", "[harness]") {
+  auto square = integer_problem<half>({16, 16, 16});
+  REQUIRE(square.check(gemm_mixed::launch_naive<half>, true).ok);
+  REQUIRE(!square.check(launch_transposed, true).ok);
+  REQUIRE(!square.check(launch_row_too_many, true).ok);
+  REQUIRE(!square.check(launch_row_too_few, true).ok);
+}
+
+// On a GPU these mistakes may go well by chance; the CPU backend shows them every time. Their
+// kernels are in gemm_mixed_test.hip.
+#if defined(GPU_BACKEND_CPU)
+
+namespace gemm_mixed_test {
+
+// c = a b of (16, 16) matrices, as wmma_tiled computes it, without its first barrier.
+void launch_without_barrier(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                            hipStream_t stream);
+
+// out[4 l, 4 l + 4) = the words that ldmatrix gives lane l of the upper left 16 x 8 words of a tile
+// of A, which `in` holds row by row: 16 rows of 8 chunks. `swizzled`: the lanes read the chunks
+// where the copies have put them. `late`: how many groups of copies they do not wait for.
+void launch_load_fragment(unsigned* out, const uint4* in, bool swizzled, int late);
+
+}  // namespace gemm_mixed_test
+
+namespace {
+
+// Does every lane get the words that mma.sync wants of it?
+bool fragments_are_right(bool swizzled, int late) {
+  std::vector<uint4> in;
+  for (unsigned i = 0; i < 16 * 8; ++i) in.push_back({4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3});
+  Guarded<uint4> d_in(in, 0);
+  Guarded<unsigned> d_out(4 * 32, 0);
+  gemm_mixed_test::launch_load_fragment(d_out.data(), d_in.data(), swizzled, late);
+  const std::vector<unsigned> out = d_out.to_host();
+  bool right = true;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = lane / 4 + i % 2 * 8, word = lane % 4 + i / 2 * 4;
+      right = right && out[4 * lane + i] == row * 32 + word;
+    }
+  return right;
+}
+
+}  // namespace
+
+TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caught", "[harness]") {
+  auto tile = integer_problem<half>({16, 16, 16});
+  REQUIRE(!tile.check(gemm_mixed_test::launch_without_barrier, true).ok);
+  REQUIRE(fragments_are_right(true, 0));
+  REQUIRE(!fragments_are_right(false, 0));
+  REQUIRE(!fragments_are_right(true, 1));
+}
+#endif
