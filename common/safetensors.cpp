@@ -259,7 +259,7 @@ File read(const std::string& path) {
   });
 }
 
-File parse(const std::string& path, std::string_view bytes) {
+File parse_tensors(const std::string& path, std::string_view bytes) {
   std::string_view left = bytes;
   return content_of(path, bytes.size(), [&](void* to, std::size_t count) {
     left.copy(static_cast<char*>(to), count);

@@ -44,7 +44,7 @@ std::string quoted(const std::string& text);
 File read(const std::string& path);
 
 // The same of a file's bytes, however they came; the messages name `path`.
-File parse(const std::string& path, std::string_view bytes);
+File parse_tensors(const std::string& path, std::string_view bytes);
 
 // The bytes of such a file. Throws std::invalid_argument as write() does.
 std::string bytes_of(const File& file);

@@ -12,7 +12,7 @@
 A mutant is a version file with one mistake (course_lib/mutation.py). Which ones are chosen depends on
 --count and --seed only, not on the steps that are asked for. Those that pass are printed, as a diff. A
 mutant that computes the same as the original must pass: it is not counted if optimization makes the same
-machine code of both, or if course_lib/equivalent_mutants.toml has the proof.
+machine code of both, or if equivalent_mutants/ has the proof.
 
 Exits 1 where fewer than 97% of those that compile are refused (of some steps, or a sample: where one
 passes that results/mutants.json does not name), or where the list of equivalent mutants is wrong: an entry
@@ -48,7 +48,7 @@ from course_lib.sampling import share
 from course_lib.verdict import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
-EQUIVALENT = ROOT / "scripts" / "course_lib" / "equivalent_mutants.toml"
+EQUIVALENT = ROOT / "scripts" / "equivalent_mutants"
 SUMMARY = ROOT / "results" / "mutants.json"
 BAR = 0.97  # of the mutants that compile and are not equivalent must be refused
 

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using train_sales::Encoding;
   const auto checkpoint = fuzz::read_or_refused(fuzz::kName, [&] {
     return train_sales::checkpoint_of(fuzz::kName,
-                                      safetensors::parse(fuzz::kName, fuzz::bytes_of(data, size)));
+                                      safetensors::parse_tensors(fuzz::kName, fuzz::bytes_of(data, size)));
   });
   if (!checkpoint) return 0;
 

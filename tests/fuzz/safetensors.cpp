@@ -1,4 +1,4 @@
-// safetensors::parse() and read(), bytes_of() and write(): a file that was read and is written
+// safetensors::parse_tensors() and read(), bytes_of() and write(): a file that was read and is written
 // again is the same.
 #include "common/safetensors.h"
 
@@ -27,7 +27,7 @@ void expect_same(const safetensors::File& got, const safetensors::File& want) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes = fuzz::bytes_of(data, size);
   const auto file =
-      fuzz::parsed(bytes, safetensors::parse, safetensors::read, safetensors::bytes_of);
+      fuzz::parsed(bytes, safetensors::parse_tensors, safetensors::read, safetensors::bytes_of);
   if (!file) return 0;
 
   for (const safetensors::Tensor& tensor : file->tensors) {
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::expect(file->find(tensor.name) == &tensor, "each name is there once");
   }
   const std::string again = safetensors::bytes_of(*file);
-  expect_same(safetensors::parse(fuzz::kName, again), *file);
+  expect_same(safetensors::parse_tensors(fuzz::kName, again), *file);
   if (!fuzz::is_chosen(bytes)) return 0;
   static const fuzz::Folder folder;
   const std::string path = folder.file("again");

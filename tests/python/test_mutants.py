@@ -349,10 +349,9 @@ def test_an_entry_that_is_refused_or_matches_nothing_is_an_error(scene, capsys):
 
 
 def test_an_entry_needs_a_proof(tmp_path):
-    path = tmp_path / "list.toml"
-    path.write_text('[[mutant]]\nstep = "1.1"\n')
+    (tmp_path / "stage1.toml").write_text('[[mutant]]\nstep = "1.1"\n')
     with pytest.raises(CourseError, match="an entry has step, not step, file"):
-        mutants.load_equivalent(path)
+        mutants.load_equivalent(tmp_path)
 
 
 def test_the_choice_covers_the_course():
