@@ -53,8 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static Model model, again;
   static const std::vector<float> first = model.values();
   const std::string_view bytes = fuzz::bytes_of(data, size);
-  const auto file =
-      fuzz::read_or_refused(fuzz::kName, [&] { return safetensors::parse_tensors(fuzz::kName, bytes); });
+  const auto file = fuzz::read_or_refused(
+      fuzz::kName, [&] { return safetensors::parse_tensors(fuzz::kName, bytes); });
   if (!file) return 0;
   const auto state = fuzz::read_or_refused(
       fuzz::kName, [&] { return sequential::load(fuzz::kName, *file, model); });
