@@ -263,8 +263,9 @@ def _narrow(body: Body) -> Iterator[Edit]:
     for i, token in enumerate(body.tokens):
         if token.text == "size_t":
             first = i - 2 if body[i - 1] == "::" else i
-            if body[i + 1] == "{" and may_be_large(body.words(i + 1, body.close[i + 1] + 2)):
-                last = body.close[i + 1]
+            last = body.close.get(i + 1, i)
+            if (body[i + 1] == "{" and body[last + 1] == "*"
+                    and may_be_large(body.words(i + 1, body.right_end(last + 1)))):
                 yield body.edit(first, last, f"static_cast<int>({body.words(i + 2, last - 1)})")
             elif body[i + 2] == "=" and may_be_large(body.words(i + 3, body.right_end(i + 2))):
                 yield body.edit(first, i, "int")

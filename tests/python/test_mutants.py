@@ -74,6 +74,8 @@ def changes(text: str, operator: str) -> list[str]:
      ["x[static_cast<int>(token) * C + c] = 0;"]),
     ("int for size_t", "const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;", []),
     ("int for size_t", "for (int k = 0; k < 4; ++k) x[static_cast<size_t>(k) * C] = 0;", []),
+    ("int for size_t", "return size_t{row} * cols;", ["return static_cast<int>(row) * cols;"]),
+    ("int for size_t", "return size_t{number} * Tile::kOwn;", []),
     ("shared array one too small", "__shared__ float tile[16][kTile + 1];",
      ["__shared__ float tile[(16) - 1][kTile + 1];"]),
     ("shared array one too small", "__shared__ float of_wave[kMaxWaves];", []),
