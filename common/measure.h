@@ -36,7 +36,7 @@ struct Measured {
   std::function<void()> prepare = {};
   // Compares the result on integers; without it, verify() does.
   std::function<Comparison()> verify_exactly = {};
-  // Called at the end, with a row that is right and timed: may set its note, or refuse it.
+  // Called at the end, with a row that is right: may set its note, or refuse it.
   std::function<void(Row&)> finish = {};
   std::string note = {};
   std::vector<std::size_t> shape = {};  // of the output
@@ -93,14 +93,14 @@ class Measurement {
 
   // Checks and times all rows and adds them to the report's last table. A row that fails, here or
   // in check_exactly(), is not timed. --repeat says how many times each is timed, all rounds
-  // together.
+  // together; with --no-times none is.
   const std::vector<Row>& run(Report& report) {
     rows_.clear();
     for (Entry& entry : entries_) {
       if (!is_left(entry)) continue;
       if (!kTimes && entry.row.check.compared > 0) continue;  // one launch shows its races
       entry.row.check = check_once(entry.measured, entry.measured.verify);
-      entry.timed = entry.row.check.ok && kTimes;
+      entry.timed = entry.row.check.ok && kTimes && !options_.no_times;
     }
     for (int round = 0; round < kRounds; ++round)
       for (Entry& entry : entries_)
@@ -111,8 +111,8 @@ class Measurement {
         const Timing timing = summarize(std::move(entry.ms));
         row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;
         entry.graph.reset();
-        if (entry.measured.finish) entry.measured.finish(row);
       }
+      if (kTimes && is_left(entry) && entry.measured.finish) entry.measured.finish(row);
       report.add(row);
       rows_.push_back(row);
     }

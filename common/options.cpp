@@ -72,7 +72,7 @@ const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam", "adamw"
 struct Texts {
   std::vector<std::string> versions;
   std::string size, seed, repeat, json, wave, devices, order, guard;
-  bool list = false, quick = false, no_limits = false;
+  bool list = false, quick = false, no_limits = false, no_times = false;
   std::string epochs, batch, learning_rate, optimizer, checkpoint, evaluate, data, show;
   bool resume = false;
 };
@@ -207,6 +207,7 @@ CommandLine::CommandLine(const ProgramInfo& program, const std::string& backend)
       "timed launches of each version (default: 5 to 100, by time)");
   app.add_flag("--quick", texts.quick, "small, awkward sizes: checks, where times say little");
   app.add_flag("--no-limits", texts.no_limits, "don't measure the machine's limits first");
+  app.add_flag("--no-times", texts.no_times, "check the versions of a table and don't time them");
   add(app, "--json", texts.json, "FILE", "write the results to this file too");
   const std::string cpu_only = is_cpu ? "" : " (CPU backend only)";
   add(app, "--wave", texts.wave, "32|64", "threads per wave" + cpu_only);
@@ -247,7 +248,8 @@ bool CommandLine::parse(int argc, char** argv, Options* options) {
 
   const auto given = [&](const char* option) { return app.count(option) > 0; };
   options->versions = texts.versions;
-  options->quick = texts.quick, options->no_limits = texts.no_limits, options->json = texts.json;
+  options->quick = texts.quick, options->no_limits = texts.no_limits;
+  options->no_times = texts.no_times, options->json = texts.json;
   for (const std::string& name : options->versions) check_version(name, program);
 
   options->sizes_given = !program.sizes.empty() && given("--size");

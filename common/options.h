@@ -76,7 +76,7 @@ struct TrainingOptions {
 
 // What the command line said.
 //   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --quick
-//   --no-limits --json FILE, and on the CPU backend --wave 32|64, --devices 1..8,
+//   --no-limits --no-times --json FILE, and on the CPU backend --wave 32|64, --devices 1..8,
 //   --order forward|reverse|waves|random:SEED and --guard end|exact|begin.
 // A size is digits with an optional factor (k, M, G: powers of 1024) or a power such as 2^28.
 struct Options {
@@ -87,6 +87,7 @@ struct Options {
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
   bool quick = false;
   bool no_limits = false;  // leave them out: for many small runs one after the other
+  bool no_times = false;   // a table's rows are checked and not timed
   std::string json;        // where to write the results; empty: nowhere
   TrainingOptions training = {};
   std::map<std::string, std::string> extra = {};  // of ProgramInfo::extra, those that were given

@@ -162,6 +162,26 @@ TEST_CASE("measure: a row that fails is not timed, and the program fails") {
   CHECK(out.report.finish() == 1);
 }
 
+TEST_CASE(
+    "measure: where no times are wanted, a row is checked and finished, and launched no more") {
+  Problem p;
+  Reported out;
+  Options options;
+  options.no_times = true;
+  Measurement table(options, 0);
+  Measured right = p.fill('a', 7);
+  right.finish = [&](Row& row) { row.note = "finished"; };
+  table.version(version("right"), right);
+  table.version(version("wrong"), p.fill('b', 8));
+  table.check_exactly();
+  const std::vector<Row> rows = table.run(out.report);
+  CHECK(rows[0].ms == 0);
+  CHECK(rows[0].note == "finished");
+  CHECK_FALSE(rows[1].check.ok);
+  CHECK(p.launches == "aba");  // what has failed on integers is not checked again
+  CHECK(out.report.finish() == 1);
+}
+
 TEST_CASE("measure: what was not written is seen, also after a version that was right") {
   Problem p;
   Reported out;

@@ -124,6 +124,7 @@ TEST_CASE("options: defaults") {
   CHECK(options.seed == 1);
   CHECK(options.repeat == 0);
   CHECK_FALSE(options.quick);
+  CHECK_FALSE(options.no_times);
   CHECK(options.json.empty());
   CHECK(parse(kGemm, {}, "cuda").value().sizes == Sizes{4096, 2048, 1024});
   CHECK(parse(kGemm, {}, "hip").value().sizes == Sizes{4096, 2048, 1024});
@@ -132,6 +133,7 @@ TEST_CASE("options: defaults") {
 
 TEST_CASE("options: --quick takes the small sizes, --size comes before it") {
   CHECK(parse(kGemm, {"--quick"}).value().quick);
+  CHECK(parse(kGemm, {"--no-times"}).value().no_times);
   CHECK(parse(kGemm, {"--quick"}).value().sizes == Sizes{301, 67, 45});
   CHECK(parse(kGemm, {"--quick"}, "cuda").value().sizes == Sizes{301, 67, 45});
   CHECK(parse(kGemm, {"--quick", "--size", "1x2x3"}).value().sizes == Sizes{1, 2, 3});
@@ -308,8 +310,8 @@ TEST_CASE("options: --help shows every option and this backend's sizes") {
     CHECK(ended);
     for (const char* part :
          {"gemm", "C = A*B", "--help", "--list", "--version", "--size", "MxNxK", "--seed",
-          "--repeat", "--quick", "--json", "--wave", "--devices", "--order", "--guard",
-          "301x67x45 with --quick", "one thread per element of C"})
+          "--repeat", "--quick", "--no-limits", "--no-times", "--json", "--wave", "--devices",
+          "--order", "--guard", "301x67x45 with --quick", "one thread per element of C"})
       CHECK(contains_text(text, part));
     CHECK(contains_text(text, sizes));
   }

@@ -176,8 +176,8 @@ def run_one(program: Path, course: Course, versions: list[str], shape: str, sett
     """One process of the program, perhaps `under` another one that watches it."""
     written = program.parent / f"{number}.json"
     written.unlink(missing_ok=True)
-    command = [*under, str(program), "--quick", "--no-limits", "--repeat", "1", "--json", str(written),
-               *course.arguments]
+    command = [*under, str(program), "--quick", "--no-limits", "--no-times", "--repeat", "1",
+               "--json", str(written), *course.arguments]
     for version in versions:
         command += ["--version", version]
     if shape:
