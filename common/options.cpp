@@ -147,6 +147,14 @@ bool Options::wants(const std::string& version) const {
   return versions.empty() || std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
+std::vector<std::size_t> usual_sizes(const std::vector<Size>& sizes, bool quick,
+                                     const std::string& backend) {
+  std::vector<std::size_t> usual;
+  for (const Size& size : sizes)
+    usual.push_back(quick ? size.quick : backend == "cpu" ? size.cpu : size.gpu);
+  return usual;
+}
+
 bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
                    Options* options) {
   const bool is_cpu = backend == "cpu";
@@ -218,9 +226,7 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
   if (options->sizes_given) {
     options->sizes = option_values::parse_sizes(size, program);
   } else {
-    options->sizes.clear();
-    for (const Size& s : program.sizes)
-      options->sizes.push_back(options->quick ? s.quick : is_cpu ? s.cpu : s.gpu);
+    options->sizes = usual_sizes(program.sizes, options->quick, backend);
   }
   if (seed_option->count() > 0) {
     const auto number = parse_number(seed);
