@@ -78,6 +78,20 @@ if(COURSE_BACKEND STREQUAL cpu)
     check_cxx_compiler_flag(-march=native COURSE_HAVE_MARCH_NATIVE)
     if(COURSE_HAVE_MARCH_NATIVE)
       target_compile_options(gpu_cpu PUBLIC -march=native)
+      # GCC 12 loses zeros at the end of a constant that it stores with AVX-512: {1, 1, 1, 0} becomes
+      # {1, 1, 1, 1}. Such a compiler is asked, by running what it makes, and gets no AVX-512.
+      include(CheckCXXSourceRuns)
+      set(CMAKE_REQUIRED_FLAGS "-O2 -march=native")
+      check_cxx_source_runs([[
+        #include <vector>
+        __attribute__((noinline)) std::vector<double> constant() { return {1, 1, 1, 0}; }
+        int main() { return static_cast<int>(constant().back()); }
+      ]] COURSE_CONSTANTS_ARE_RIGHT)
+      unset(CMAKE_REQUIRED_FLAGS)
+      check_cxx_compiler_flag(-mno-avx512f COURSE_HAVE_MNO_AVX512F)
+      if(COURSE_HAVE_MNO_AVX512F AND NOT COURSE_CONSTANTS_ARE_RIGHT)
+        target_compile_options(gpu_cpu PUBLIC -mno-avx512f)
+      endif()
     endif()
   endif()
   # `if (i < n) c[i] = ...` is the first line of most kernels. GCC vectorises it with masked stores, which

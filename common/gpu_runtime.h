@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #if !defined(GPU_BACKEND_HIP) && !defined(GPU_BACKEND_CUDA) && !defined(GPU_BACKEND_CPU)
 #if defined(__HIPCC__) || defined(__HIP__)
@@ -66,6 +67,17 @@ inline int device_attribute(hipDeviceAttribute_t attribute) {
 // How many multiprocessors (AMD: compute units) share the blocks of a grid.
 inline unsigned multiprocessors() {
   return static_cast<unsigned>(device_attribute(hipDeviceAttributeMultiprocessorCount));
+}
+
+// The most blocks that a launcher gives a grid whose threads take more than one item each where
+// there are more items than threads. Only the CPU backend has such a limit, by HIP_CPU_BLOCKS:
+// there small problems then go round, too.
+inline unsigned most_blocks() {
+#if defined(GPU_BACKEND_HIP) || defined(GPU_BACKEND_CUDA)
+  return std::numeric_limits<int>::max();
+#else
+  return cpu::most_blocks();
+#endif
 }
 
 // The size of a wave, for the host; kernels ask wave_size().

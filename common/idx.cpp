@@ -3,9 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 
 #include "common/input_file.h"
@@ -13,15 +11,13 @@
 namespace {
 
 constexpr std::size_t kMaxExtent = 4096, kMaxBytes = std::size_t{1} << 30;
-constexpr std::size_t kPiece = std::size_t{1} << 16;  // bytes read at a time
+constexpr std::size_t kLeastPiece = std::size_t{1} << 12;  // bytes that a vector begins with
 
-// The bytes of a file from front to back, unpacked where gzip has packed them.
+// The content of a file from front to back, unpacked where gzip has packed it.
 class Source {
  public:
-  explicit Source(const std::string& path) : path_(path), file_(input_file::open(path)) {
-    fill();
-    packed_ = there_ >= 2 && buffer_[0] == 0x1F && buffer_[1] == 0x8B;
-    stream_.next_in = buffer_, stream_.avail_in = static_cast<uInt>(there_);
+  Source(const std::string& path, std::string_view bytes)
+      : path_(path), left_(bytes), packed_(bytes.substr(0, 2) == "\x1F\x8B") {
     constexpr int kGzip = 16;  // added to the size of the window: gzip's header and trailer
     if (packed_ && inflateInit2(&stream_, MAX_WBITS + kGzip) != Z_OK) fail("cannot be unpacked");
   }
@@ -35,67 +31,50 @@ class Source {
     throw std::runtime_error(path_ + " " + what);
   }
 
-  // Up to `count` bytes; fewer only where the content ends.
+  // Up to `count` bytes, at most kMaxBytes; fewer only where the content ends.
   std::size_t read(std::uint8_t* to, std::size_t count) {
-    std::size_t done = 0;
-    while (done < count) {
-      const std::size_t part =
-          packed_ ? unpack(to + done, count - done) : copy(to + done, count - done);
-      if (part == 0) break;
-      done += part;
-    }
-    return done;
+    if (packed_) return unpack(to, count);
+    const std::size_t there = left_.copy(reinterpret_cast<char*>(to), count);
+    left_.remove_prefix(there);
+    return there;
   }
 
   // Nothing may be left: no byte of content, none in the file behind gzip's trailer.
   void expect_end() {
     std::uint8_t byte = 0;
     if (read(&byte, 1) != 0) fail("has bytes left over behind its last element");
-    if (stream_.avail_in != 0 || fill() != 0) fail("has bytes left over behind its gzip trailer");
+    if (stream_.avail_in != 0 || !left_.empty())
+      fail("has bytes left over behind its gzip trailer");
   }
 
  private:
-  // Reads the next piece of the file; 0 at its end.
-  std::size_t fill() {
-    there_ = std::fread(buffer_, 1, sizeof buffer_, file_.get());
-    if (std::ferror(file_.get())) fail(std::string("cannot be read: ") + std::strerror(errno));
-    return there_;
-  }
-
-  bool refill() {
-    if (stream_.avail_in != 0) return true;
-    stream_.next_in = buffer_, stream_.avail_in = static_cast<uInt>(fill());
-    return stream_.avail_in != 0;
-  }
-
-  std::size_t copy(std::uint8_t* to, std::size_t count) {
-    if (!refill()) return 0;
-    const std::size_t part = std::min<std::size_t>(count, stream_.avail_in);
-    std::memcpy(to, stream_.next_in, part);
-    stream_.next_in += part, stream_.avail_in -= static_cast<uInt>(part);
-    return part;
+  // Hands zlib the next part of the file, whose length is a uInt for it.
+  void refill() {
+    const std::size_t part = std::min(left_.size(), kMaxBytes);
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(left_.data()));
+    stream_.avail_in = static_cast<uInt>(part);
+    left_.remove_prefix(part);
   }
 
   // At the end inflate() has compared gzip's checksum and length with the content's.
   std::size_t unpack(std::uint8_t* to, std::size_t count) {
-    const uInt wanted = static_cast<uInt>(std::min(count, kPiece));
-    stream_.next_out = to, stream_.avail_out = wanted;
-    while (!ended_ && stream_.avail_out == wanted) {
-      if (!refill()) fail("is truncated: its gzip stream has no end");
+    stream_.next_out = to, stream_.avail_out = static_cast<uInt>(count);
+    while (!ended_ && stream_.avail_out > 0) {
+      if (stream_.avail_in == 0) refill();
+      if (stream_.avail_in == 0) fail("is truncated: its gzip stream has no end");
       const int status = inflate(&stream_, Z_NO_FLUSH);
       ended_ = status == Z_STREAM_END;
       if (status != Z_OK && !ended_)
         fail(std::string("is damaged: ") + (stream_.msg != nullptr ? stream_.msg : zError(status)));
     }
-    return wanted - stream_.avail_out;
+    return count - stream_.avail_out;
   }
 
-  std::string path_;
-  input_file::Pointer file_;
-  std::uint8_t buffer_[kPiece];
-  std::size_t there_ = 0;
-  z_stream stream_ = {};  // of a plain file only the input's place is used
-  bool packed_ = false, ended_ = false;
+  const std::string& path_;
+  std::string_view left_;  // what nobody has taken yet, neither zlib nor read()
+  const bool packed_;
+  bool ended_ = false;
+  z_stream stream_ = {};
 };
 
 std::uint32_t read_number(Source& source) {
@@ -114,11 +93,12 @@ void expect_type(Source& source, std::uint32_t type, const char* what) {
   source.fail(text);
 }
 
-// The `count` bytes that must be left. The vector grows as they come.
+// The `count` bytes that must be left. The vector grows as they come, to twice its size each time.
 std::vector<std::uint8_t> read_rest(Source& source, std::size_t count) {
   std::vector<std::uint8_t> bytes;
   while (bytes.size() < count) {
-    const std::size_t before = bytes.size(), due = std::min(count - before, kPiece);
+    const std::size_t before = bytes.size();
+    const std::size_t due = std::min(count - before, std::max(before, kLeastPiece));
     bytes.resize(before + due);
     const std::size_t came = source.read(bytes.data() + before, due);
     if (came != due)
@@ -132,7 +112,11 @@ std::vector<std::uint8_t> read_rest(Source& source, std::size_t count) {
 }  // namespace
 
 IdxImages read_idx_images(const std::string& path) {
-  Source source(path);
+  return parse_idx_images(path, input_file::read(path));
+}
+
+IdxImages parse_idx_images(const std::string& path, std::string_view bytes) {
+  Source source(path, bytes);
   expect_type(source, 0x00000803, "images");
   IdxImages images;
   images.count = read_number(source);
@@ -149,7 +133,12 @@ IdxImages read_idx_images(const std::string& path) {
 }
 
 std::vector<std::uint8_t> read_idx_labels(const std::string& path, unsigned classes) {
-  Source source(path);
+  return parse_idx_labels(path, input_file::read(path), classes);
+}
+
+std::vector<std::uint8_t> parse_idx_labels(const std::string& path, std::string_view bytes,
+                                           unsigned classes) {
+  Source source(path, bytes);
   expect_type(source, 0x00000801, "labels");
   const std::size_t count = read_number(source);
   if (count == 0 || count > kMaxBytes)

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 struct IdxImages {
@@ -28,3 +29,8 @@ IdxImages read_idx_images(const std::string& path);
 
 // At least one label, each below `classes`.
 std::vector<std::uint8_t> read_idx_labels(const std::string& path, unsigned classes);
+
+// The same of a file's bytes; the messages name `path`.
+IdxImages parse_idx_images(const std::string& path, std::string_view bytes);
+std::vector<std::uint8_t> parse_idx_labels(const std::string& path, std::string_view bytes,
+                                           unsigned classes);

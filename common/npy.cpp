@@ -5,17 +5,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include "common/input_file.h"
 #include "common/printable.h"
+#include "common/sizes.h"
 
 namespace {
 
-// A whole file in memory, taken apart from front to back. Every error names the file.
+// The bytes of a file, taken apart from front to back. Every error names the file.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), bytes_(input_file::read(path)) {}
+  Reader(const std::string& path, std::string_view bytes) : path_(path), bytes_(bytes) {}
 
   [[noreturn]] void fail(const std::string& what) const {
     throw std::runtime_error(path_ + " " + what);
@@ -32,7 +34,8 @@ class Reader {
   std::size_t left() const { return bytes_.size() - position_; }
 
  private:
-  std::string path_, bytes_;
+  const std::string& path_;
+  std::string_view bytes_;
   std::size_t position_ = 0;
 };
 
@@ -102,8 +105,10 @@ const Type& find_type(const Reader& file, const std::string& descr) {
 
 }  // namespace
 
-NpyArray read_npy(const std::string& path) {
-  Reader file(path);
+NpyArray read_npy(const std::string& path) { return parse_npy(path, input_file::read(path)); }
+
+NpyArray parse_npy(const std::string& path, std::string_view bytes) {
+  Reader file(path, bytes);
   if (std::memcmp(file.take(6), "\x93NUMPY", 6) != 0) file.fail("is not a .npy file");
   const int version = file.take(2)[0];
   if (version < 1 || version > 3)
@@ -118,16 +123,13 @@ NpyArray read_npy(const std::string& path) {
 
   NpyArray array;
   array.shape = parse_shape(file, value_of(file, header, "shape"));
-  std::size_t count = 1;
-  for (const std::size_t extent : array.shape) {
-    if (extent != 0 && count > std::numeric_limits<std::size_t>::max() / type.size / extent)
-      file.fail("has a shape that is too large");
-    count *= extent;
-  }
-  const char* bytes = file.take(count * type.size);
+  const std::optional<std::size_t> count =
+      sizes::product(array.shape, std::numeric_limits<std::size_t>::max() / type.size);
+  if (!count) file.fail("has a shape that is too large");
+  const char* elements = file.take(*count * type.size);
   if (file.left() != 0) file.fail("has bytes left over behind its array");
-  array.values.resize(count);
-  type.widen(bytes, array.values);
+  array.values.resize(*count);
+  type.widen(elements, array.values);
   return array;
 }
 

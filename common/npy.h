@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 struct NpyArray {
@@ -16,6 +17,9 @@ struct NpyArray {
 // Reads a little-endian C-order array of float32, float64, int32, int64 or uint8. Throws
 // std::runtime_error naming the file and what is wrong with it (missing, truncated, other type).
 NpyArray read_npy(const std::string& path);
+
+// The same of a file's bytes; the messages name `path`.
+NpyArray parse_npy(const std::string& path, std::string_view bytes);
 
 // $COURSE_REFERENCES/name, which CTest points at the folder that its fixture has filled.
 std::string reference_path(const std::string& name);

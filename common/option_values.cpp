@@ -106,7 +106,7 @@ std::vector<std::size_t> parse_sizes(const std::string& text, const ProgramInfo&
     usage_error(fmt::format("--size: {} takes {} ({} number{}), '{}' has {}", program.name,
                             size_names(program), program.sizes.size(),
                             program.sizes.size() == 1 ? "" : "s", text, extents.size()));
-  sizes::checked_product(extents);
+  sizes::require_product(extents);
   return extents;
 }
 

@@ -64,52 +64,79 @@ std::string default_sizes(const ProgramInfo& program, const std::string& backend
   return fmt::format("default {}, {} with --quick", usual, quick);
 }
 
-// ---- Programs that train ------------------------------------------------------------------------
+// ---- What is there ------------------------------------------------------------------------------
 
 const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam", "adamw"};
 
-// What is read as text first.
-struct TrainingTexts {
-  std::string epochs, batch, learning_rate;
+// Values are read as text and parsed later, so that every message says what would be right.
+struct Texts {
+  std::vector<std::string> versions;
+  std::string size, seed, repeat, json, wave, devices, order, guard;
+  bool list = false, quick = false, no_limits = false;
+  std::string epochs, batch, learning_rate, optimizer, checkpoint, evaluate, data, show;
+  bool resume = false;
 };
 
 std::size_t usual_epochs(const TrainingDefaults& defaults, bool is_cpu) {
   return is_cpu ? defaults.epochs_cpu : defaults.epochs;
 }
 
-void add_training_options(CLI::App* app, const TrainingDefaults& defaults, bool is_cpu,
-                          TrainingTexts* texts, TrainingOptions* training) {
-  const auto add = [&](const char* option, std::string& value, const char* type,
-                       const std::string& help) {
-    app->add_option(option, value, help)->type_name(type);
-  };
-  training->optimizer = defaults.optimizer;
-  add(("--" + defaults.unit).c_str(), texts->epochs, "NUMBER",
+// Adds an option of this type to a parser.
+void add(CLI::App& app, const std::string& name, std::string& value, const std::string& type,
+         const std::string& help) {
+  app.add_option(name, value, help)->type_name(type);
+}
+
+void add_training_options(CLI::App& app, const TrainingDefaults& defaults, bool is_cpu,
+                          Texts& texts) {
+  add(app, "--" + defaults.unit, texts.epochs, "NUMBER",
       fmt::format("{} (default {}, {} with --quick)",
                   defaults.unit == "epochs" ? "times over the training data" : "optimizer steps",
                   usual_epochs(defaults, is_cpu), defaults.epochs_quick));
   if (defaults.batch > 0)
-    add("--batch", texts->batch, "NUMBER",
+    add(app, "--batch", texts.batch, "NUMBER",
         fmt::format("samples of one optimizer step (default {})", defaults.batch));
-  add("--lr", texts->learning_rate, "NUMBER",
+  add(app, "--lr", texts.learning_rate, "NUMBER",
       fmt::format("learning rate (default {})", defaults.learning_rate));
-  add("--optimizer", training->optimizer, "sgd|momentum|adam|adamw",
+  add(app, "--optimizer", texts.optimizer, "sgd|momentum|adam|adamw",
       fmt::format("rule of a step (default {})", defaults.optimizer));
-  add("--checkpoint", training->checkpoint, "FILE",
+  add(app, "--checkpoint", texts.checkpoint, "FILE",
       fmt::format("train one version and write its model here {} and on Ctrl-C",
                   defaults.unit == "epochs" ? "after every epoch" : "now and then"));
-  app->add_flag("--resume", training->resume, "go on from the checkpoint");
-  add("--evaluate", training->evaluate, "FILE", "test the model of this checkpoint, train nothing");
+  app.add_flag("--resume", texts.resume, "go on from the checkpoint");
+  add(app, "--evaluate", texts.evaluate, "FILE",
+      "test the model of this checkpoint, train nothing");
   if (defaults.data)
-    add("--data", training->data, "DIR",
+    add(app, "--data", texts.data, "DIR",
         "folder of the data sets (default: $COURSE_DATA, or data)");
   if (defaults.show)
-    add("--show", training->show, "FILE.png", "draw what the model has learnt into this file");
+    add(app, "--show", texts.show, "FILE.png", "draw what the model has learnt into this file");
 }
 
-// After the whole command line was read.
-void check_training_options(const CLI::App& app, const TrainingDefaults& defaults, bool is_cpu,
-                            const TrainingTexts& texts, Options* options) {
+// ---- What was said ------------------------------------------------------------------------------
+
+// The value of an option that only the CPU backend has goes to it by a variable.
+struct CpuOption {
+  const char* name;
+  const char* variable;
+  std::string Texts::*text;
+  bool (*is_right)(const std::string&);
+  const char* what_is_wrong;
+};
+const CpuOption kCpuOptions[] = {
+    {"--wave", "HIP_CPU_WAVE", &Texts::wave,
+     [](const std::string& text) { return text == "32" || text == "64"; }, "is neither 32 nor 64"},
+    {"--devices", "HIP_CPU_DEVICES", &Texts::devices,
+     [](const std::string& text) { return text.size() == 1 && text[0] >= '1' && text[0] <= '8'; },
+     "is not a number from 1 to 8"},
+    {"--order", "HIP_CPU_ORDER", &Texts::order, option_values::is_order,
+     "is none of forward, reverse, waves, random:SEED"},
+    {"--guard", "HIP_CPU_GUARD", &Texts::guard,
+     [](const std::string& text) { return text == "end" || text == "exact" || text == "begin"; },
+     "is none of end, exact, begin"}};
+
+void read_training_options(const CLI::App& app, const TrainingDefaults& defaults, bool is_cpu,
+                           const Texts& texts, Options* options) {
   TrainingOptions& training = options->training;
   const auto given = [&](const char* option) { return app.count(option) > 0; };
   const std::string epochs = "--" + defaults.unit;
@@ -123,7 +150,10 @@ void check_training_options(const CLI::App& app, const TrainingDefaults& default
   training.learning_rate = training.learning_rate_given
                                ? option_values::parse_learning_rate(texts.learning_rate)
                                : defaults.learning_rate;
+  training.optimizer = given("--optimizer") ? texts.optimizer : defaults.optimizer;
   check_name("--optimizer", training.optimizer, kOptimizers);
+  training.checkpoint = texts.checkpoint, training.evaluate = texts.evaluate;
+  training.resume = texts.resume, training.data = texts.data, training.show = texts.show;
 
   if (given("--checkpoint")) check_output_path("--checkpoint", training.checkpoint);
   if (given("--evaluate")) check_input_path("--evaluate", training.evaluate);
@@ -155,55 +185,58 @@ std::vector<std::size_t> usual_sizes(const std::vector<Size>& sizes, bool quick,
   return usual;
 }
 
-bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
-                   Options* options) {
+struct CommandLine::Parser {
+  ProgramInfo program;
+  std::string backend;
+  CLI::App app;
+  Texts texts;                               // where `app` puts what it finds
+  std::map<std::string, std::string> extra;  // likewise, of program.extra
+};
+
+CommandLine::CommandLine(const ProgramInfo& program, const std::string& backend)
+    : parser_(std::make_unique<Parser>()) {
+  parser_->program = program, parser_->backend = backend;
   const bool is_cpu = backend == "cpu";
-  // Values are read as text and parsed here, so that every message says what would be right.
-  std::string size, seed, repeat, wave, devices, order, guard;
-  bool list = false;
-
-  CLI::App app(fmt::format("{} {}: {}", program.step, program.name, program.summary), program.name);
+  CLI::App& app = parser_->app;
+  Texts& texts = parser_->texts;
+  app.name(program.name);
+  app.description(fmt::format("{} {}: {}", program.step, program.name, program.summary));
   app.set_help_flag("-h,--help", "print this help, then end");
-  app.add_flag("--list", list, "list the versions and what each one teaches, then end");
-  auto* version =
-      app.add_option("--version", options->versions, "run only this version; may be repeated");
-  version->type_name("NAME")->take_all()->allow_extra_args(false);
-  CLI::Option* size_option = nullptr;
+  app.add_flag("--list", texts.list, "list the versions and what each one teaches, then end");
+  app.add_option("--version", texts.versions, "run only this version; may be repeated")
+      ->type_name("NAME")
+      ->take_all()
+      ->allow_extra_args(false);
   if (!program.sizes.empty())
-    size_option = app.add_option("--size", size,
-                                 fmt::format("each as in 1000, 64k, 1M or 2^28 ({})",
-                                             default_sizes(program, backend)))
-                      ->type_name(option_values::size_names(program));
-  auto* seed_option =
-      app.add_option("--seed", seed, "seed of the random inputs (default 1)")->type_name("NUMBER");
-  auto* repeat_option =
-      app.add_option("--repeat", repeat,
-                     "timed launches of each version (default: 5 to 100, by time)")
-          ->type_name("NUMBER");
-  app.add_flag("--quick", options->quick, "small, awkward sizes: checks, where times say little");
-  app.add_flag("--no-limits", options->no_limits, "don't measure the machine's limits first");
-  auto* json = app.add_option("--json", options->json, "write the results to this file too")
-                   ->type_name("FILE");
-  const char* cpu_only = is_cpu ? "" : " (CPU backend only)";
-  auto* wave_option = app.add_option("--wave", wave, fmt::format("threads per wave{}", cpu_only))
-                          ->type_name("32|64");
-  auto* devices_option =
-      app.add_option("--devices", devices,
-                     fmt::format("devices that share this machine (default 1){}", cpu_only))
-          ->type_name("1..8");
-  auto* order_option =
-      app.add_option("--order", order, fmt::format("turns of blocks and threads{}", cpu_only))
-          ->type_name("forward|reverse|waves|random:SEED");
-  auto* guard_option =
-      app.add_option("--guard", guard, fmt::format("where guard pages lie{}", cpu_only))
-          ->type_name("end|exact|begin");
-  TrainingTexts training_texts;
-  if (program.training)
-    add_training_options(&app, *program.training, is_cpu, &training_texts, &options->training);
-  std::map<std::string, std::string> extra;
+    add(app, "--size", texts.size, option_values::size_names(program),
+        fmt::format("each as in 1000, 64k, 1M or 2^28 ({})", default_sizes(program, backend)));
+  add(app, "--seed", texts.seed, "NUMBER", "seed of the random inputs (default 1)");
+  add(app, "--repeat", texts.repeat, "NUMBER",
+      "timed launches of each version (default: 5 to 100, by time)");
+  app.add_flag("--quick", texts.quick, "small, awkward sizes: checks, where times say little");
+  app.add_flag("--no-limits", texts.no_limits, "don't measure the machine's limits first");
+  add(app, "--json", texts.json, "FILE", "write the results to this file too");
+  const std::string cpu_only = is_cpu ? "" : " (CPU backend only)";
+  add(app, "--wave", texts.wave, "32|64", "threads per wave" + cpu_only);
+  add(app, "--devices", texts.devices, "1..8",
+      "devices that share this machine (default 1)" + cpu_only);
+  add(app, "--order", texts.order, "forward|reverse|waves|random:SEED",
+      "turns of blocks and threads" + cpu_only);
+  add(app, "--guard", texts.guard, "end|exact|begin", "where guard pages lie" + cpu_only);
+  if (program.training) add_training_options(app, *program.training, is_cpu, texts);
   for (const ExtraOption& option : program.extra)
-    app.add_option(option.name, extra[option.name], option.help)->type_name(option.type);
+    add(app, option.name, parser_->extra[option.name], option.type, option.help);
+}
 
+CommandLine::~CommandLine() = default;
+
+bool CommandLine::parse(int argc, char** argv, Options* options) {
+  const ProgramInfo& program = parser_->program;
+  const bool is_cpu = parser_->backend == "cpu";
+  CLI::App& app = parser_->app;
+  Texts& texts = parser_->texts;
+  texts = {};
+  *options = {};
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -215,60 +248,54 @@ bool parse_options(int argc, char** argv, const ProgramInfo& program, const std:
     std::replace(line.begin(), line.end(), '\n', ' ');
     usage_error(line + "; --help lists the options");
   }
-  if (list) {
+  if (texts.list) {
     print_answer(list_versions(program));
     return false;
   }
 
+  const auto given = [&](const char* option) { return app.count(option) > 0; };
+  options->versions = texts.versions;
+  options->quick = texts.quick, options->no_limits = texts.no_limits, options->json = texts.json;
   for (const std::string& name : options->versions) check_version(name, program);
 
-  options->sizes_given = size_option != nullptr && size_option->count() > 0;
+  options->sizes_given = !program.sizes.empty() && given("--size");
   if (options->sizes_given) {
-    options->sizes = option_values::parse_sizes(size, program);
+    options->sizes = option_values::parse_sizes(texts.size, program);
   } else {
-    options->sizes = usual_sizes(program.sizes, options->quick, backend);
+    options->sizes = usual_sizes(program.sizes, options->quick, parser_->backend);
   }
-  if (seed_option->count() > 0) {
-    const auto number = parse_number(seed);
-    if (!number) usage_error(fmt::format("--seed: '{}' is not a number from 0 to 2^64 - 1", seed));
+  if (given("--seed")) {
+    const auto number = parse_number(texts.seed);
+    if (!number)
+      usage_error(fmt::format("--seed: '{}' is not a number from 0 to 2^64 - 1", texts.seed));
     options->seed = *number;
   }
-  if (repeat_option->count() > 0) {
-    const auto number = parse_number(repeat);
+  if (given("--repeat")) {
+    const auto number = parse_number(texts.repeat);
     if (!number || *number < 1 || *number > 1000000)
-      usage_error(fmt::format("--repeat: '{}' is not a number from 1 to 1000000", repeat));
+      usage_error(fmt::format("--repeat: '{}' is not a number from 1 to 1000000", texts.repeat));
     options->repeat = static_cast<int>(*number);
   }
-  if (json->count() > 0) check_output_path("--json", options->json);
-  if (program.training)
-    check_training_options(app, *program.training, is_cpu, training_texts, options);
-  for (const auto& [name, value] : extra)
-    if (app.count(name) > 0) options->extra[name] = value;
+  if (given("--json")) check_output_path("--json", options->json);
+  if (program.training) read_training_options(app, *program.training, is_cpu, texts, options);
+  for (const auto& [name, value] : parser_->extra)
+    if (given(name.c_str())) options->extra[name] = value;
 
-  for (const CLI::Option* option : {wave_option, devices_option, order_option, guard_option})
-    if (!is_cpu && option->count() > 0)
+  for (const CpuOption& option : kCpuOptions)
+    if (!is_cpu && given(option.name))
       usage_error(fmt::format("{} is for the CPU backend; this program was built for {}",
-                              option->get_name(), backend));
-  if (wave_option->count() > 0) {
-    if (wave != "32" && wave != "64")
-      usage_error(fmt::format("--wave: '{}' is neither 32 nor 64", wave));
-    setenv("HIP_CPU_WAVE", wave.c_str(), 1);
-  }
-  if (devices_option->count() > 0) {
-    if (devices.size() != 1 || devices[0] < '1' || devices[0] > '8')
-      usage_error(fmt::format("--devices: '{}' is not a number from 1 to 8", devices));
-    setenv("HIP_CPU_DEVICES", devices.c_str(), 1);
-  }
-  if (order_option->count() > 0) {
-    if (!option_values::is_order(order))
-      usage_error(
-          fmt::format("--order: '{}' is none of forward, reverse, waves, random:SEED", order));
-    setenv("HIP_CPU_ORDER", order.c_str(), 1);
-  }
-  if (guard_option->count() > 0) {
-    if (guard != "end" && guard != "exact" && guard != "begin")
-      usage_error(fmt::format("--guard: '{}' is none of end, exact, begin", guard));
-    setenv("HIP_CPU_GUARD", guard.c_str(), 1);
+                              option.name, parser_->backend));
+  for (const CpuOption& option : kCpuOptions) {
+    if (!given(option.name)) continue;
+    const std::string& text = texts.*option.text;
+    if (!option.is_right(text))
+      usage_error(fmt::format("{}: '{}' {}", option.name, text, option.what_is_wrong));
+    setenv(option.variable, text.c_str(), 1);
   }
   return true;
+}
+
+bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
+                   Options* options) {
+  return CommandLine(program, backend).parse(argc, argv, options);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -96,8 +97,23 @@ struct Options {
   bool wants(const std::string& version) const;
 };
 
-// Parses the command line of `program` on `backend` ("hip", "cuda" or "cpu"). Throws UsageError on
-// anything it does not understand, naming what would be right. Returns false where the program
-// should end at once with exit code 0, because --help or --list was answered on stdout.
+// The command line of `program` on `backend` ("hip", "cuda" or "cpu"), which can be parsed any
+// number of times.
+class CommandLine {
+ public:
+  CommandLine(const ProgramInfo& program, const std::string& backend);
+  ~CommandLine();
+
+  // Throws UsageError on anything it does not understand, naming what would be right. Returns false
+  // where the program should end at once with exit code 0, because --help or --list was answered on
+  // stdout.
+  bool parse(int argc, char** argv, Options* options);
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
+
+// The same for a command line that is parsed once.
 bool parse_options(int argc, char** argv, const ProgramInfo& program, const std::string& backend,
                    Options* options);

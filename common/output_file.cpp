@@ -28,19 +28,6 @@ std::string partial_of(const std::string& path) {
   return path + "." + std::to_string(getpid()) + kSuffix;
 }
 
-// The process in a temporary file's name, "FILE.PID.partial"; 0 where the name is another.
-pid_t writer_of(const std::string& name, const std::string& file) {
-  const std::string begin = file + ".";
-  if (name.size() <= begin.size() + kSuffix.size() || name.compare(0, begin.size(), begin) != 0 ||
-      name.compare(name.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0)
-    return 0;
-  const std::string digits = name.substr(begin.size(), name.size() - begin.size() - kSuffix.size());
-  constexpr std::size_t kMostDigits = std::numeric_limits<pid_t>::digits10;
-  if (digits.size() > kMostDigits || digits.find_first_not_of("0123456789") != std::string::npos)
-    return 0;
-  return static_cast<pid_t>(std::stol(digits));
-}
-
 // Whether a process of this number runs this program. A number is given again to other programs.
 // Where the system does not say what the process runs, it may be this one.
 bool runs_this_program(pid_t process) {
@@ -94,6 +81,18 @@ bool write_all(const std::string& partial, const std::function<bool(std::FILE*)>
 }
 
 }  // namespace
+
+pid_t writer_of(const std::string& name, const std::string& file) {
+  const std::string begin = file + ".";
+  if (name.size() <= begin.size() + kSuffix.size() || name.compare(0, begin.size(), begin) != 0 ||
+      name.compare(name.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0)
+    return 0;
+  const std::string digits = name.substr(begin.size(), name.size() - begin.size() - kSuffix.size());
+  constexpr std::size_t kMostDigits = std::numeric_limits<pid_t>::digits10;
+  if (digits.size() > kMostDigits || digits.find_first_not_of("0123456789") != std::string::npos)
+    return 0;
+  return static_cast<pid_t>(std::stol(digits));
+}
 
 std::string obstacle(const std::string& path) {
   std::error_code unknown;

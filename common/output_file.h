@@ -1,6 +1,8 @@
 // Files that a program writes: replaced as a whole, or not at all. Implemented in output_file.cpp.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -17,5 +19,9 @@ std::string obstacle(const std::string& path);
 // was there before is there still. Removes the .partial files of this path that processes left
 // behind that were killed while they wrote.
 void replace(const std::string& path, const std::function<bool(std::FILE*)>& put);
+
+// The process that a temporary file of `file` belongs to, by its name, FILE.PID.partial; 0 where
+// the name is another. replace() removes only files that have one. Both are names without a folder.
+pid_t writer_of(const std::string& name, const std::string& file);
 
 }  // namespace output_file

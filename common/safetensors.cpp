@@ -6,14 +6,17 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "common/input_file.h"
 #include "common/output_file.h"
+#include "common/sizes.h"
 
 namespace safetensors {
 namespace {
@@ -42,15 +45,9 @@ std::string to_bytes(std::uint64_t length) {
   return bytes;
 }
 
-// How many elements the shape has; false where their bytes could not be counted.
-bool count_elements(const std::vector<std::size_t>& shape, std::size_t* count) {
-  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / sizeof(float);
-  *count = 1;
-  for (const std::size_t extent : shape) {
-    if (extent != 0 && *count > kMost / extent) return false;
-    *count *= extent;
-  }
-  return true;
+// How many elements the shape has; nothing where their bytes could not be counted.
+std::optional<std::size_t> count_elements(const std::vector<std::size_t>& shape) {
+  return sizes::product(shape, std::numeric_limits<std::size_t>::max() / sizeof(float));
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -108,8 +105,8 @@ Entry to_entry(const std::string& path, const std::string& name, const Json& ten
   if (offsets.size() != 2 || offsets[0] > offsets[1])
     fail(path, who + " whose data_offsets are not a begin and an end");
   entry.begin = offsets[0], entry.end = offsets[1];
-  std::size_t count = 0;
-  if (!count_elements(entry.shape, &count) || count * sizeof(float) != entry.end - entry.begin)
+  const std::optional<std::size_t> count = count_elements(entry.shape);
+  if (!count || *count * sizeof(float) != entry.end - entry.begin)
     fail(path, who + " of shape " + shape_text(entry.shape) + " in " +
                    std::to_string(entry.end - entry.begin) + " bytes");
   return entry;
@@ -144,11 +141,44 @@ void check_offsets(const std::string& path, std::vector<Entry>& entries, std::si
     fail(path, "has " + std::to_string(bytes - end) + " bytes left over behind its tensors");
 }
 
-void read_bytes(const std::string& path, std::FILE* file, void* to, std::size_t bytes) {
-  errno = 0;
-  if (bytes == 0 || std::fread(to, 1, bytes, file) == bytes) return;
-  fail(path, std::string("cannot be read: ") +
-                 (errno != 0 ? std::strerror(errno) : "it has become shorter meanwhile"));
+// Puts the file's next bytes into memory: its parts are read from front to back.
+using Take = std::function<void(void* to, std::size_t bytes)>;
+
+// What a file of `size` bytes holds.
+File content_of(const std::string& path, std::size_t size, const Take& take) {
+  if (size < kLengthBytes)
+    fail(path,
+         "is truncated: a tensor file begins with 8 bytes, " + std::to_string(size) + " are there");
+  unsigned char length_bytes[kLengthBytes];
+  take(length_bytes, kLengthBytes);
+  const std::uint64_t length = to_length(length_bytes);
+  if (length > kMaxHeaderBytes)
+    fail(path, "is no tensor file: its header would have " + std::to_string(length) + " bytes");
+  if (length > size - kLengthBytes)
+    fail(path, "is truncated: a header of " + std::to_string(length) + " bytes is due, " +
+                   std::to_string(size - kLengthBytes) + " are there");
+  std::string text(static_cast<std::size_t>(length), '\0');
+  take(&text[0], text.size());
+  if (text.empty() || text[0] != '{') fail(path, "is no tensor file: its header begins with no {");
+
+  File result;
+  std::vector<Entry> entries;
+  const Json header = parse_header(path, text);
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__")
+      result.metadata = to_metadata(path, value);
+    else
+      entries.push_back(to_entry(path, name, value));
+  }
+  check_offsets(path, entries, size - kLengthBytes - static_cast<std::size_t>(length));
+
+  for (const Entry& entry : entries) {
+    Tensor tensor{entry.name, entry.shape, {}};
+    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
+    take(tensor.values.data(), entry.end - entry.begin);
+    result.tensors.push_back(std::move(tensor));
+  }
+  return result;
 }
 
 // ---- Writing ----------------------------------------------------------------------------------
@@ -158,15 +188,15 @@ std::string to_header(const File& file) {
   if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
   std::size_t end = 0;
   for (const Tensor& tensor : file.tensors) {
-    std::size_t count = 0;
-    if (!count_elements(tensor.shape, &count) || count != tensor.values.size())
+    const std::optional<std::size_t> count = count_elements(tensor.shape);
+    if (!count || *count != tensor.values.size())
       throw std::invalid_argument("tensor " + quoted(tensor.name) + " of shape " +
                                   shape_text(tensor.shape) + " has " +
                                   std::to_string(tensor.values.size()) + " values");
     if (tensor.name == "__metadata__" || header.contains(tensor.name))
       throw std::invalid_argument("there is already a tensor " + quoted(tensor.name));
     const std::size_t begin = end;
-    end += count * sizeof(float);
+    end += *count * sizeof(float);
     header[tensor.name] = {
         {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
   }
@@ -180,6 +210,17 @@ std::string to_header(const File& file) {
   if (text.size() > kMaxHeaderBytes)
     throw std::invalid_argument("the header of a tensor file must not be longer than 100 MB");
   return text;
+}
+
+// Hands the file's bytes to `put`, piece by piece, until it returns false.
+bool put_all(const File& file, const std::string& header,
+             const std::function<bool(const void* from, std::size_t bytes)>& put) {
+  const std::string length = to_bytes(header.size());
+  bool done = put(length.data(), length.size()) && put(header.data(), header.size());
+  for (const Tensor& tensor : file.tensors)
+    if (!tensor.values.empty())
+      done = done && put(tensor.values.data(), tensor.values.size() * sizeof(float));
+  return done;
 }
 
 }  // namespace
@@ -210,56 +251,37 @@ File read(const std::string& path) {
   std::error_code error;
   const std::size_t size = std::filesystem::file_size(path, error);
   if (error) fail(path, "cannot be read: " + error.message());
+  return content_of(path, size, [&](void* to, std::size_t bytes) {
+    errno = 0;
+    if (bytes == 0 || std::fread(to, 1, bytes, file.get()) == bytes) return;
+    fail(path, std::string("cannot be read: ") +
+                   (errno != 0 ? std::strerror(errno) : "it has become shorter meanwhile"));
+  });
+}
 
-  if (size < kLengthBytes)
-    fail(path,
-         "is truncated: a tensor file begins with 8 bytes, " + std::to_string(size) + " are there");
-  unsigned char length_bytes[kLengthBytes];
-  read_bytes(path, file.get(), length_bytes, kLengthBytes);
-  const std::uint64_t length = to_length(length_bytes);
-  if (length > kMaxHeaderBytes)
-    fail(path, "is no tensor file: its header would have " + std::to_string(length) + " bytes");
-  if (length > size - kLengthBytes)
-    fail(path, "is truncated: a header of " + std::to_string(length) + " bytes is due, " +
-                   std::to_string(size - kLengthBytes) + " are there");
-  std::string text(static_cast<std::size_t>(length), '\0');
-  read_bytes(path, file.get(), &text[0], text.size());
-  if (text.empty() || text[0] != '{') fail(path, "is no tensor file: its header begins with no {");
+File parse(const std::string& path, std::string_view bytes) {
+  std::string_view left = bytes;
+  return content_of(path, bytes.size(), [&](void* to, std::size_t count) {
+    left.copy(static_cast<char*>(to), count);
+    left.remove_prefix(count);
+  });
+}
 
-  File result;
-  std::vector<Entry> entries;
-  const Json header = parse_header(path, text);
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__")
-      result.metadata = to_metadata(path, value);
-    else
-      entries.push_back(to_entry(path, name, value));
-  }
-  const std::size_t data = kLengthBytes + static_cast<std::size_t>(length);
-  check_offsets(path, entries, size - data);
-
-  for (const Entry& entry : entries) {
-    Tensor tensor{entry.name, entry.shape, {}};
-    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
-    if (fseeko(file.get(), static_cast<off_t>(data + entry.begin), SEEK_SET) != 0)
-      fail(path, std::string("cannot be read: ") + std::strerror(errno));
-    read_bytes(path, file.get(), tensor.values.data(), entry.end - entry.begin);
-    result.tensors.push_back(std::move(tensor));
-  }
-  return result;
+std::string bytes_of(const File& file) {
+  std::string bytes;
+  put_all(file, to_header(file), [&](const void* from, std::size_t count) {
+    bytes.append(static_cast<const char*>(from), count);
+    return true;
+  });
+  return bytes;
 }
 
 void write(const std::string& path, const File& file) {
-  const std::string header = to_header(file);
+  const std::string header = to_header(file);  // which may throw, before anything is written
   output_file::replace(path, [&](std::FILE* out) {
-    const auto put = [&](const void* from, std::size_t bytes) {
-      return bytes == 0 || std::fwrite(from, 1, bytes, out) == bytes;
-    };
-    const std::string length = to_bytes(header.size());
-    bool written = put(length.data(), length.size()) && put(header.data(), header.size());
-    for (const Tensor& tensor : file.tensors)
-      written = written && put(tensor.values.data(), tensor.values.size() * sizeof(float));
-    return written;
+    return put_all(file, header, [&](const void* from, std::size_t bytes) {
+      return std::fwrite(from, 1, bytes, out) == bytes;
+    });
   });
 }
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace safetensors {
@@ -41,6 +42,12 @@ std::string quoted(const std::string& text);
 // std::runtime_error, one line that names the file and what is wrong with it; no length that the
 // file claims is believed before it is held against the file's size.
 File read(const std::string& path);
+
+// The same of a file's bytes, however they came; the messages name `path`.
+File parse(const std::string& path, std::string_view bytes);
+
+// The bytes of such a file. Throws std::invalid_argument as write() does.
+std::string bytes_of(const File& file);
 
 // Writes the file, or throws std::runtime_error, one line that names it. The name never holds half
 // a file: everything goes to a temporary file beside it, on to the disk, and is renamed then; where

@@ -9,15 +9,23 @@
 
 namespace sizes {
 
-std::size_t checked_product(const std::vector<std::size_t>& extents) {
+std::optional<std::size_t> product(const std::vector<std::size_t>& extents, std::size_t most) {
   std::size_t product = 1;
+  bool is_empty = false;
   for (const std::size_t extent : extents) {
-    if (extent == 0) continue;
-    if (extent > kMostProduct / product)
-      throw UsageError("--size: the product of the dimensions is above 2^56: choose smaller ones");
-    product *= extent;
+    if (extent == 0)
+      is_empty = true;
+    else if (extent > most / product)
+      return {};
+    else
+      product *= extent;
   }
-  return product;
+  return is_empty ? 0 : product;
+}
+
+void require_product(const std::vector<std::size_t>& extents) {
+  if (!product(extents, kMostProduct))
+    throw UsageError("--size: the product of the dimensions is above 2^56: choose smaller ones");
 }
 
 std::size_t host_memory() {

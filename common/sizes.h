@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace sizes {
@@ -11,9 +12,12 @@ namespace sizes {
 // minute for it, and a program's own factor of up to 128 still fits into 63 bits.
 constexpr std::size_t kMostProduct = std::size_t{1} << 56;
 
-// The product of the extents; those that are 0 (a padding) count as 1. Throws UsageError where it
-// is above kMostProduct.
-std::size_t checked_product(const std::vector<std::size_t>& extents);
+// The product of the extents, 0 where one of them is 0. Nothing where the product of the others is
+// above `most`, so that a 0 hides no number that is too large, in whichever order they come.
+std::optional<std::size_t> product(const std::vector<std::size_t>& extents, std::size_t most);
+
+// Throws UsageError where the extents of --size have no product() up to kMostProduct.
+void require_product(const std::vector<std::size_t>& extents);
 
 // Host memory in bytes that this process may still take: what the machine has available, or less
 // where a control group (a container) or RLIMIT_AS says so. No limit is known where /proc is not

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 
 from course_lib import peers, problems
+from course_lib.arguments import Parser
 from course_lib.errors import MISSING, USAGE, CourseError
 from course_lib.peers import CannotDo, make_row
 
@@ -377,8 +378,8 @@ class Bench:
 
 def body(arguments: list[str]) -> None:
     title, _, details = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(prog="bench_numpy", description=title, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="bench_numpy", description=title, epilog=details,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     peers.add_options(parser)
     options = parser.parse_args(arguments)
     peers.check_options(options)

@@ -37,6 +37,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from course_lib import peers, problems
+from course_lib.arguments import Parser
 from course_lib.errors import MISSING, USAGE, CourseError
 from course_lib.peers import CannotDo, blank_row, first_line, make_row
 
@@ -267,8 +268,8 @@ def positive(text: str) -> int:
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
     title, _, details = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(prog="bench_torch", description=title, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="bench_torch", description=title, epilog=details,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measurements", nargs="*", metavar="NAME",
                         help=f"some of {', '.join(ALONE)}; default: all")
     peers.add_options(parser)

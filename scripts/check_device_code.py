@@ -14,11 +14,12 @@ a function with __device_stub__ in its name.
 
 from __future__ import annotations
 
-import argparse
 import os
 import struct
 import sys
 from pathlib import Path
+
+from course_lib.arguments import Parser
 
 CUDA_SECTION, HIP_SECTION = ".nv_fatbin", ".hip_fatbin"
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -161,7 +162,7 @@ def programs_below(folder: Path) -> list[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="a build folder; its stage*/ hold the programs")
     parser.add_argument("architecture", nargs="+", help="sm_NN[a] or gfxNNN, one vendor's")
     arguments = parser.parse_args()

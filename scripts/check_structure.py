@@ -29,11 +29,11 @@ One line per finding, `file:line: what`; exits 1 if there is any.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
+from course_lib.arguments import Parser
 from course_lib.cpp_source import (
     IS_CONSTANT, Definition, definitions, included, includes, line_count, line_of, without_comments)
 from course_lib.structure_rules import (
@@ -340,7 +340,7 @@ class Checker:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--build", type=Path, help="a configured build folder")
     arguments = parser.parse_args()

@@ -17,12 +17,12 @@ table cannot be made.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
 from course_lib import results
+from course_lib.arguments import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^( *)// choices: (\S+\.json): ([\w ]+)\n(.*?)^ *// end choices$",
@@ -70,7 +70,7 @@ def filled(text: str, root: Path) -> str:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 for a stale table")
     check = parser.parse_args(arguments).check
     stale = False

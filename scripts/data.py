@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from course_lib.arguments import Parser
 from course_lib.errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
 from course_lib.terminal import Progress
 
@@ -220,8 +221,8 @@ def select_sets(names: list[str]) -> tuple[DataSet, ...]:
 
 def main(arguments: list[str]) -> int:
     title, _, details = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(prog="data", description=title, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="data", description=title, epilog=details,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", metavar="DATA_SET", help="which ones; default: all")
     parser.add_argument("--list", action="store_true", help="list the files and their mirrors")
     parser.add_argument("--check", action="store_true", help="check the files, download nothing")

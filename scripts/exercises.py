@@ -7,10 +7,12 @@
                                               that have changed; with --all, of every one
 
     scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on
+    scripts/exercises.py --times [STEP...]    how long `course check` takes with each exercise, right and
+                                              wrong; for a machine that has nothing else to do
 
 A fingerprint says which rows of which runs fail, and where (course_lib/fingerprints.py). They are kept
 in course_lib/signatures.json, which nobody edits by hand. Exits 1 where a rule is broken, or where
-fewer than 80% of the mistakes are called by their name.
+fewer than 80% of the mistakes are called by their name; with --times where a bar is not held.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from course_lib import check, compiling, exercises, fingerprints, process, steps
+from course_lib import check, check_times, compiling, exercises, fingerprints, process, steps
+from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 from course_lib.sampling import share
@@ -33,12 +36,13 @@ NAMED = 0.8  # of the mistakes must be called by their name
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--share", type=share, default=(1, 1), metavar="K/N")
+    parser.add_argument("--times", action="store_true")
     parser.add_argument("--build", type=Path, default=build_root(ROOT) / "cpu",
                         help="a build of the steps' programs (default: build/cpu)")
     options = parser.parse_args()
@@ -46,6 +50,8 @@ def main() -> int:
         chosen = steps.resolve(ROOT, steps.discover(ROOT), options.steps)
         courses = [exercises.load(step) for step in chosen if exercises.has_exercises(step)]
         build = Build(ROOT, options.build.absolute(), "cpu", dict(os.environ))
+        if options.times:
+            return check_times.of_all(ROOT, courses)
         if options.write and options.share != (1, 1):
             parser.error("--write keeps the fingerprints of all mistakes: it takes no --share")
         if options.all and not options.write:
@@ -164,6 +170,9 @@ class Examiner:
             for run in wrong:
                 self.findings.append(f"{place} fails at {run.shape or 'its own size'} "
                                      f"{run.setting.words()}: {run.words()}")
+            ran = {outcome.version for run in runs for outcome in run.outcomes}
+            self.findings += [f"{place}: no run shows '{version}', which is skipped in all of them"
+                              for version in course.versions if version not in ran]
             if refusal and refusal.reason:
                 self.findings.append(f"{place} is refused ({refusal.reason}): {refusal.words}")
             elif refusal and not refusal.looked_for_races:

@@ -21,6 +21,8 @@ import os
 import sys
 from pathlib import Path
 
+from course_lib.arguments import Parser
+
 try:
     import numpy as np
 except ImportError:
@@ -168,7 +170,7 @@ def count(text):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=count, default=ROWS, help=f"lines to make (default {ROWS})")
     parser.add_argument("--seed", type=count, default=1, help="another seed, other sales (default 1)")
     parser.add_argument("--malformed", type=share, default=0.0, metavar="SHARE",

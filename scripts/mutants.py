@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Callable
 
 from course_lib import documents, exercises, mutation, process, steps
+from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.documents import quoted, require
 from course_lib.equivalent_mutants import KEYS, load_equivalent
@@ -56,7 +57,7 @@ DOES_NOT_COMPILE, SAME_CODE, EQUAL = "compile", "same code", "equivalent"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--count", type=int, default=1000, help="of all steps together (default: 1000)")
@@ -295,8 +296,12 @@ class Tester:
         pool = ThreadPoolExecutor(self.jobs)
         try:
             futures = []
-            for some in by_step.values():
-                tester = StepTester(some[0].course, self.build, self.folder, self._judge)
+            testers = [StepTester(some[0].course, self.build, self.folder, self._judge)
+                       for some in by_step.values()]
+            for some, tester in zip(by_step.values(), testers):
+                if any(one.mutant.key not in self.known for one in some):
+                    pool.submit(tester.refused)  # all of them first: a step's mutants wait for its own
+            for some, tester in zip(by_step.values(), testers):
                 futures.append((some, tester, [pool.submit(self._verdict, one, tester) for one in some]))
             for some, tester, verdicts in futures:
                 found = [future.result() for future in verdicts]

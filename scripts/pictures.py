@@ -17,12 +17,13 @@ from pathlib import Path
 
 import tables
 from course_lib import drawing, pictures, results, terminal
+from course_lib.arguments import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="draw nothing; 1 where one is needed")

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import argparse
 import html
+import os
 import re
 import sys
 from pathlib import Path
 
 from course_lib import documents, pictures, results
+from course_lib.arguments import Parser
 from course_lib.documents import quoted, require
 from course_lib.terminal import visible
 
@@ -109,8 +111,9 @@ def origin(report: dict) -> str:
     return f"*{line}" + (f"; measured limits: {', '.join(shown)}" if shown else "") + "*"
 
 
-def program_block(program: str, reports: Reports) -> str:
-    """The tables of one program, device after device. Raises ValueError where there are none."""
+def program_block(program: str, reports: Reports, root: str) -> str:
+    """The tables of one program, device after device; `root` is the repository's as a document's links
+    name it. Raises ValueError where there are none."""
     lines = []
     for device, programs in reports.items():
         report = programs.get(program)
@@ -120,7 +123,7 @@ def program_block(program: str, reports: Reports) -> str:
             lines += version_table(table)
         if report["facts"]:
             lines += fact_table(report["facts"])
-        lines += picture_lines(pictures.readme_pictures([report]), "../..", device, program)
+        lines += picture_lines(pictures.readme_pictures([report]), root, device, program)
         lines += [origin(report), ""]
     if not lines:
         raise ValueError(
@@ -141,7 +144,7 @@ def picture_lines(shown: list[dict], root: str, device: str, program: str) -> li
     return [*lines, ""] if lines else []
 
 
-def summary_block(reports: Reports) -> str:
+def summary_block(reports: Reports, root: str) -> str:
     """The last table of `scripts/course run`, device after device, as it looks in a terminal."""
     lines = []
     for device, programs in reports.items():
@@ -153,7 +156,7 @@ def summary_block(reports: Reports) -> str:
         newest = max(ordered, key=lambda report: report["date"])
         table = results.summary_table(outcomes, PAGE_WIDTH)
         lines += ["```text", *table, "```", ""]
-        lines += picture_lines(pictures.readme_pictures(ordered), ".", device, "")
+        lines += picture_lines(pictures.readme_pictures(ordered), root, device, "")
         lines += [f"*{results.device_line(newest)}*", ""]
     if not lines:
         raise ValueError("no results/<device>/*.json: `scripts/course bench --save` makes them")
@@ -237,8 +240,9 @@ def onnx_block(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewrite(text: str, reports: Reports, folder: Path) -> tuple[str, list[str]]:
-    """The document with its tables filled in, and what could not be filled in (left as it was)."""
+def rewrite(text: str, reports: Reports, folder: Path, root: str) -> tuple[str, list[str]]:
+    """The document with its tables filled in, and what could not be filled in (left as it was). `root` is the
+    repository's root as the document's links name it."""
     problems = []
     if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
         problems.append("a `<!-- table: ... -->` has no `<!-- end table -->`")
@@ -247,9 +251,9 @@ def rewrite(text: str, reports: Reports, folder: Path) -> tuple[str, list[str]]:
     def fill(match: re.Match) -> str:
         name = match[1]
         try:
-            block = (summary_block(reports) if name == "summary" else
+            block = (summary_block(reports, root) if name == "summary" else
                      mutants_block(folder / "mutants.json") if name == "mutants" else
-                     onnx_block(folder) if name == "onnx" else program_block(name, reports))
+                     onnx_block(folder) if name == "onnx" else program_block(name, reports, root))
         except ValueError as error:
             problems.append(str(error))
             return match[0]
@@ -267,7 +271,7 @@ def first_difference(old: str, new: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; 1 on a difference")
@@ -290,7 +294,7 @@ def main(arguments: list[str]) -> int:
             print(f"tables: {error}", file=sys.stderr)
             failed = True
             continue
-        new, problems = rewrite(old, reports, options.root / "results")
+        new, problems = rewrite(old, reports, options.root / "results", os.path.relpath(options.root, path.parent))
         if options.check and new != old:
             problems.append(f"{first_difference(old, new)}: run `scripts/tables.py`")
         elif new != old:

@@ -19,16 +19,15 @@ namespace {
 constexpr int kVersion = 1000;  // 1.0, as CUDA counts
 constexpr int kMaxBlocksPerMultiprocessor = 32;
 
-// HIP_CPU_THREADS, else as many as the process may run on.
-int host_threads() {
-  if (const char* text = std::getenv("HIP_CPU_THREADS")) {
-    char* end = nullptr;
-    const long threads = std::strtol(text, &end, 10);
-    if (*text != '\0' && *end == '\0' && threads >= 1 && threads <= 1024)
-      return static_cast<int>(threads);
-    refuse("HIP_CPU_THREADS", text, "a number from 1 to 1024");
-  }
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+// A variable that is a number from 1 to 1024, or `otherwise` where it is not set.
+int count_of(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return otherwise;
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (*text == '\0' || *end != '\0' || count < 1 || count > 1024)
+    refuse(variable, text, "a number from 1 to 1024");
+  return static_cast<int>(count);
 }
 
 // A variable that is 0 or 1; not set counts as 0.
@@ -42,7 +41,10 @@ bool is_set(const char* variable) {
 
 Device make_device() {
   Device d;
-  d.threads = host_threads();
+  d.threads = count_of("HIP_CPU_THREADS",  // else as many as the process may run on
+                       static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  d.multiprocessors = count_of("HIP_CPU_MULTIPROCESSORS", d.threads);
+  d.blocks = count_of("HIP_CPU_BLOCKS", d.blocks);
   std::string processor = host::proc_value("/proc/cpuinfo", "model name");
   if (processor.empty()) processor = "CPU";
   d.name =
@@ -124,6 +126,8 @@ bool exists(int device_number) {
 
 DeviceSet reachable_from(int device) { return 1u << device | peers[device]; }
 
+unsigned most_blocks() { return static_cast<unsigned>(device().blocks); }
+
 size_t available_memory() { return host::memory().available; }
 size_t total_memory() { return host::memory().total; }
 
@@ -159,7 +163,7 @@ hipError_t best_block_size(int* min_grid_size, int* block_size, const void* kern
     best_threads = blocks * size, best_blocks = blocks;
     *block_size = size;
   }
-  *min_grid_size = best_blocks * device().threads;
+  *min_grid_size = best_blocks * device().multiprocessors;
   return hipSuccess;
 }
 
@@ -205,7 +209,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   std::copy(Device::kMaxGridDim, Device::kMaxGridDim + 3, p.maxGridSize);
   p.totalConstMem = 65536;
   p.major = 1, p.minor = 0;
-  p.multiProcessorCount = cpu::device().threads;
+  p.multiProcessorCount = cpu::device().multiprocessors;
   p.maxThreadsPerMultiProcessor = Device::kMaxThreadsPerMultiprocessor;
   p.l2CacheSize = cpu::last_level_cache_bytes();
   p.memoryBusWidth = 0;
@@ -230,7 +234,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
       *value = cpu::device().wave;
       break;
     case hipDeviceAttributeMultiprocessorCount:
-      *value = cpu::device().threads;
+      *value = cpu::device().multiprocessors;
       break;
     case hipDeviceAttributeMaxThreadsPerBlock:
       *value = Device::kMaxThreadsPerBlock;

@@ -179,7 +179,7 @@ hipError_t refusal(const Launch& launch, std::string* why) {
     static_cast<void>(
         occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads), launch.shared_bytes));
     const size_t resident =
-        static_cast<size_t>(per_multiprocessor) * static_cast<size_t>(device().threads);
+        static_cast<size_t>(per_multiprocessor) * static_cast<size_t>(device().multiprocessors);
     if (size_t{launch.grid.x} * launch.grid.y * launch.grid.z > resident)
       return refuse(hipErrorCooperativeLaunchTooLarge,
                     "a cooperative grid of " + text_of(launch.grid) + " blocks; " +

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -130,8 +131,11 @@ void destroy_all_handles();
 // The limits are those of real devices, so that what runs here runs there.
 struct Device {
   std::string name;
-  int wave = 32;        // HIP_CPU_WAVE
-  int threads = 1;      // host threads = multiprocessors
+  int wave = 32;            // HIP_CPU_WAVE
+  int threads = 1;          // HIP_CPU_THREADS: of the host
+  int multiprocessors = 1;  // HIP_CPU_MULTIPROCESSORS, else as many as threads
+  // HIP_CPU_BLOCKS: of a grid whose kernel goes round. Launchers ask for it.
+  int blocks = std::numeric_limits<int>::max();
   bool strict = false;  // HIP_CPU_STRICT
   bool poison = false;  // HIP_CPU_POISON: static shared memory begins each block as NaN
   // HIP_CPU_GUARD: where the guard pages of buffers lie. `end`: a buffer ends at one, or up to 15

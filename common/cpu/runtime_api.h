@@ -144,6 +144,7 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* kerne
 
 namespace cpu {
 bool is_capturing(hipStream_t stream);  // what a launch asks first
+unsigned most_blocks();                 // HIP_CPU_BLOCKS
 hipError_t occupancy(int* blocks, const void* kernel, int block_size, size_t dynamic_shared_bytes);
 hipError_t best_block_size(int* min_grid_size, int* block_size, const void* kernel,
                            size_t dynamic_shared_bytes, int block_size_limit);

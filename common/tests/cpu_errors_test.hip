@@ -156,16 +156,22 @@ TEST_CASE("cpu: errors that nobody read are reported at exit and fail the progra
 TEST_CASE("child: uses the device", "[.child]") {
   hipDeviceProp_t properties;
   HIP_CHECK(hipGetDeviceProperties(&properties, 0));
-  std::fprintf(stderr, "waves of %d\n", properties.warpSize);
+  std::fprintf(stderr, "waves of %d, %d multiprocessors, at most %u blocks\n", properties.warpSize,
+               properties.multiProcessorCount, gpu::most_blocks());
 }
 
-TEST_CASE("cpu: the environment chooses the wave size, within what exists") {
+TEST_CASE("cpu: the environment chooses waves, multiprocessors and grids, within what exists") {
   const auto run = [](const char* environment) {
     return run_child("child: uses the device", environment);
   };
   REQUIRE(run("HIP_CPU_WAVE=64").says("waves of 64"));
   REQUIRE(run("HIP_CPU_WAVE=32").says("waves of 32"));
-  for (const char* wrong : {"HIP_CPU_WAVE=33", "HIP_CPU_WAVE=x", "HIP_CPU_STRICT=yes"}) {
+  REQUIRE(run("HIP_CPU_THREADS=3").says("3 multiprocessors, at most 2147483647 blocks"));
+  REQUIRE(run("HIP_CPU_THREADS=1 HIP_CPU_MULTIPROCESSORS=5 HIP_CPU_BLOCKS=2")
+              .says("5 multiprocessors, at most 2 blocks"));
+  for (const char* wrong :
+       {"HIP_CPU_WAVE=33", "HIP_CPU_WAVE=x", "HIP_CPU_STRICT=yes", "HIP_CPU_THREADS=0",
+        "HIP_CPU_MULTIPROCESSORS=1025", "HIP_CPU_BLOCKS=-1", "HIP_CPU_BLOCKS=2x"}) {
     const Outcome outcome = run(wrong);
     INFO(outcome.text);
     REQUIRE(outcome.exit_code == 2);

@@ -91,14 +91,30 @@ TEST_CASE("output files: what can't be written is said before anything is") {
   CHECK(output_file::obstacle(folder / std::string(300, 'x')) ==
         "cannot be written: File name too long");
   CHECK(output_file::obstacle("/proc/model").rfind("cannot be written: ", 0) == 0);
-  if (geteuid() == 0) return;  // root may write everything
-  REQUIRE(chmod(path.c_str(), 0444) == 0);
-  CHECK(output_file::obstacle(path) == "cannot be written: Permission denied");
-  const std::string locked = folder / "locked";
-  fs::create_directory(locked);
-  REQUIRE(chmod(locked.c_str(), 0555) == 0);
-  CHECK(output_file::obstacle(locked + "/model") == "cannot be written: Permission denied");
-  REQUIRE(chmod(locked.c_str(), 0755) == 0);
+}
+
+// Root may write everything: a process that has given its rights up asks.
+TEST_CASE("output files: what is protected from writing is no file to write") {
+  const Folder folder;
+  for (const char* in : {"open", "locked"}) fs::create_directory(folder / in);
+  leave(folder / "open/model");
+  REQUIRE(chmod((folder / "open/model").c_str(), 0444) == 0);
+  REQUIRE(chmod((folder / "open").c_str(), 0777) == 0);
+  REQUIRE(chmod((folder / "locked").c_str(), 0555) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (chdir(folder.name().c_str()) != 0 || (geteuid() == 0 && setuid(kNobody) != 0)) _exit(9);
+    const auto is_refused = [](const std::string& path) {
+      return output_file::obstacle(path) == "cannot be written: Permission denied";
+    };
+    _exit((is_refused("open/model") ? 0 : 1) + (is_refused("locked/model") ? 0 : 2) +
+          (output_file::obstacle("open/other").empty() ? 0 : 4));
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(tests::read_file(folder / "open/model") == "half");
 }
 
 TEST_CASE("output files: what killed writers left is removed, and nothing else") {
@@ -155,6 +171,15 @@ TEST_CASE("output files: what killed writers left is removed, and nothing else")
   waitpid(twin, &status, 0);
   output_file::replace(path, put_text);
   CHECK_FALSE(fs::exists(live));
+}
+
+TEST_CASE("output files: whose temporary file it is, by its name") {
+  CHECK(output_file::writer_of("F.12.partial", "F") == 12);
+  CHECK(output_file::writer_of("F.G.7.partial", "F.G") == 7);
+  for (const char* other : {"F", "F.partial", "F..partial", "F.1.partia", "F.1.partial.",
+                            "F.1x.partial", "F.-1.partial", "F.+1.partial", "F. 1.partial",
+                            "G.1.partial", "F.0.partial", "F.99999999999.partial", ""})
+    CHECK(output_file::writer_of(other, "F") == 0);
 }
 
 TEST_CASE("output files: a file that can't be written leaves the old one") {

@@ -102,6 +102,8 @@ TEST_CASE("safetensors: what is written comes back bit for bit") {
   }
   CHECK(read.find("no such") == nullptr);
   CHECK(tests::read_file(path).size() % 4 == 0);
+  CHECK((safetensors::bytes_of(wrote) == tests::read_file(path)));
+  CHECK((safetensors::bytes_of(read) == safetensors::bytes_of(wrote)));
 
   safetensors::write(path, {});  // replaces it
   CHECK(tests::read_file(path) == file_of("{}      "));

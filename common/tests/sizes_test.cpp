@@ -1,4 +1,4 @@
-// sizes::checked_product() and the memory that a process may take.
+// sizes::product() and the memory that a process may take.
 #include "common/sizes.h"
 
 #include <sys/resource.h>
@@ -12,9 +12,11 @@
 
 namespace {
 
+constexpr std::size_t kMost = sizes::kMostProduct;
+
 bool is_refused(const std::vector<std::size_t>& extents) {
   try {
-    sizes::checked_product(extents);
+    sizes::require_product(extents);
     return false;
   } catch (const UsageError&) {
     return true;
@@ -31,16 +33,22 @@ std::size_t addresses_held() {
 }  // namespace
 
 TEST_CASE("a product is exact up to its limit, and refused above it") {
-  constexpr std::size_t kHalf = std::size_t{1} << 55, kLargest = ~std::size_t{0};
-  CHECK(sizes::checked_product({}) == 1);
-  CHECK(sizes::checked_product({3, 5, 7}) == 105);
-  CHECK(sizes::checked_product({0, 5, 7}) == 35);  // a padding of 0 is no size
-  CHECK(sizes::checked_product({2, kHalf}) == sizes::kMostProduct);
+  constexpr std::size_t kHalf = kMost / 2, kLargest = ~std::size_t{0};
+  CHECK(sizes::product({}, kMost) == 1);
+  CHECK(sizes::product({3, 5, 7}, kMost) == 105);
+  CHECK(sizes::product({3, 5, 7}, 105) == 105);
+  CHECK_FALSE(sizes::product({3, 5, 7}, 104));
+  CHECK(sizes::product({0, 5, 7}, kMost) == 0);
+  CHECK(sizes::product({2, kHalf}, kMost) == kMost);
+  CHECK(sizes::product({kLargest}, kLargest) == kLargest);
+  CHECK_FALSE(is_refused({2, kHalf}));
+  CHECK_FALSE(is_refused({0, kMost}));
   CHECK(is_refused({2, kHalf + 1}));
   CHECK(is_refused({kLargest}));
   CHECK(is_refused({kLargest, kLargest}));
   CHECK(is_refused({std::size_t{1} << 32, std::size_t{1} << 32}));  // 0 where it wraps
   CHECK(is_refused({0, kLargest}));
+  CHECK(is_refused({kLargest, 0}));
 }
 
 TEST_CASE("what a process may not take is refused before it is taken") {

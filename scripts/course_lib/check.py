@@ -35,10 +35,15 @@ class Setting:
     wave: str = ""  # threads in a wave
     order: str = ""  # in which threads and blocks run
     guard: str = ""  # where guard pages lie: `end` and `exact` behind each buffer, `begin` before it
+    blocks: str = ""  # the most blocks of a grid that goes round; not for the program's command line
 
     def words(self) -> str:
         """As the program's command line takes it."""
         return f"--wave {self.wave} --order {self.order} --guard {self.guard}" if self.wave else ""
+
+    def described(self) -> str:
+        few = f", and grids of at most {self.blocks} blocks" if self.blocks else ""
+        return f"waves of {self.wave}, the order {self.order}, guard pages at the {self.guard}{few}"
 
 
 # What is tried on the CPU backend: a shape's rows must be right in all of them. The first is the one that

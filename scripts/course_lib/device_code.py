@@ -7,10 +7,14 @@ and device function: it is all there is where no such compiler is installed, and
 
 The compiler's word counts only where it takes the repository's own file with the same command: what an old
 HIP or a missing header causes is no mistake of the learner's.
+
+A file for NVIDIA's hardware, which its name says, is nothing to HIP's front end, and nvcc is silent about an
+int that takes a size. The host's compiler says that wherever clang has not looked at the device code.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -33,16 +37,29 @@ def problems(course: Course, cpu: Build, files: dict[str, str], named: dict[str,
     """A line for each place in `files`, texts by their names in the step's folder, that is not device code,
     and who has looked. `named` are the paths that the learner knows the files by."""
     found = {name: dict(listed_problems(text)) for name, text in files.items()}
-    by = LISTED
+
+    def look(compiler: DeviceCompiler, some: dict[str, str]) -> bool:
+        errors = _confirmed(compiler, course, cpu, some)
+        for name, lines in (errors or {}).items():
+            found[name] = {**lines, **found[name]}
+        return errors is not None
+
+    left = dict(files)  # those that no compiler for GPUs has looked at yet
+    unmeasured = dict(files)  # and those that none has looked at that knows an int too small
+    by = []
     for compiler in compilers():
-        errors = _confirmed(compiler, course, cpu, files)
-        if errors is not None:
-            by = compiler.name
-            for name, lines in errors.items():
-                found[name] = {**lines, **found[name]}
-            break
+        some = {name: text for name, text in left.items() if compiler.takes(name)}
+        if some and look(compiler, some):
+            by.append(compiler.name)
+            left = {name: text for name, text in left.items() if name not in some}
+            if compiler.knows_sizes:
+                unmeasured = {name: text for name, text in unmeasured.items() if name not in some}
+    host = host_compiler() if unmeasured else None
+    if host:
+        look(host, unmeasured)
     return [f"{named.get(name, name)}:{line}: {words}"
-            for name, lines in found.items() for line, words in sorted(lines.items())], by
+            for name, lines in found.items() for line, words in sorted(lines.items())
+            ], " and ".join([*by, *([LISTED] if left else [])])
 
 
 # ---- Compilers for GPUs ------------------------------------------------------------------------
@@ -53,21 +70,36 @@ class DeviceCompiler:
     name: str
     command: tuple[str, ...]  # without the include folder and the source
     message: re.Pattern  # of a line: file, line, kind and words
+    knows_sizes: bool = True  # it says where an int takes what may be larger
+    is_host: bool = False  # of the host, where nothing else that it says counts
+    skips: re.Pattern | None = None  # files of which it sees no kernel
+
+    def takes(self, name: str) -> bool:
+        return not (self.skips and self.skips.search(name))
 
     def messages(self, source: Path, root: Path) -> str | None:
         """What it says of a source; None where it has not come to an end."""
-        code, out, complaint = process.limited([*self.command, f"-I{root}", str(source)], TIMEOUT)
-        if code is None:
+        own = FOR_NVIDIA.search(source.name)
+        architecture = f"-arch=sm_{own[1].replace('90', '90a')}" if own else ANY_NVIDIA
+        command = [architecture if word == ANY_NVIDIA else word for word in self.command]
+        code, out, complaint = process.limited([*command, f"-I{root}", str(source)], TIMEOUT,
+                                               {**os.environ, "LC_ALL": "C"})  # plain quotes
+        if code is None or self.is_host and code != 0:
             return None
         return out + complaint if code != 0 or NARROWED.search(complaint) else ""
 
 
+CLANG_SAYS = "-ferror-limit=0", "-fno-caret-diagnostics", "-fno-color-diagnostics"
 CLANG_MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):\d+: (?P<kind>fatal error|error|warning|note): "
                            r"(?P<words>.*)$")
 NVCC_MESSAGE = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>catastrophic error|error|warning)"
                           r"(?: #[\w-]+)?: (?P<words>.*)$")
-NARROWED = re.compile(r"implicit conversion loses integer precision: '(?:const )?([^']+)'"
-                      r"(?: \(aka '[^']+'\))? to '(?:const )?int'")
+NARROWED = re.compile(r"implicit conversion loses integer precision: '(?:const )?(?P<type>[^']+)'"
+                      r"(?: \(aka '[^']+'\))? to '(?:const )?int'|"
+                      r"conversion from '(?P<gcc>[^']+)'(?: {aka '[^']+'})? to 'int' may change value")
+GCC_SIZE = re.compile(r"conversion from (?:'\w+' {aka )?'long (?:long )?(?:unsigned )?int'")
+FOR_NVIDIA = re.compile(r"_sm(\d+)\.hip$")
+ANY_NVIDIA = "-arch=sm_80"
 SYSTEM_HIP = Path("/usr/include/hip/hip_runtime.h")
 
 
@@ -83,14 +115,25 @@ def compilers() -> list[DeviceCompiler]:
             clang, "-x", "hip", "--cuda-device-only", "-fsyntax-only", "--offload-arch=gfx1030",
             "-nogpulib", *(() if rocm else ("-nogpuinc",)), "-std=c++17", "-DGPU_BACKEND_HIP=1",
             "-D__HIP_PLATFORM_AMD__=1", "-Wno-everything", "-Werror=vla", "-Wshorten-64-to-32",
-            "-ferror-limit=0", "-fno-caret-diagnostics",
-            "-fno-color-diagnostics"), CLANG_MESSAGE))
+            *CLANG_SAYS), CLANG_MESSAGE, skips=FOR_NVIDIA))
     nvcc = backend.find_program("nvcc", backend.cuda_folders())
     if nvcc:
         found.append(DeviceCompiler("nvcc", (
-            nvcc, "-x", "cu", "-ptx", "-arch=sm_80", "-std=c++17", "-DGPU_BACKEND_CUDA=1", "-w", "-Xcicc=-O0",
-            "-o", "/dev/null"), NVCC_MESSAGE))
+            nvcc, "-x", "cu", "-ptx", ANY_NVIDIA, "-std=c++17", "-DGPU_BACKEND_CUDA=1", "-w", "-Xcicc=-O0",
+            "-o", "/dev/null"), NVCC_MESSAGE, knows_sizes=False))
     return found
+
+
+def host_compiler() -> DeviceCompiler | None:
+    """One that reads the files as the CPU backend does, for what it says of sizes."""
+    common = "-x", "c++", "-fsyntax-only", "-std=c++17", "-DGPU_BACKEND_CPU=1"
+    if clang := backend.find_program("clang++", ()):
+        return DeviceCompiler("clang", (clang, *common, "-Wno-everything", "-Wshorten-64-to-32", *CLANG_SAYS),
+                              CLANG_MESSAGE, is_host=True)
+    if gcc := backend.find_program("g++", ()):
+        return DeviceCompiler("g++", (gcc, *common, "-Wconversion", "-fno-diagnostics-show-caret"),
+                              CLANG_MESSAGE, is_host=True)
+    return None
 
 
 def _confirmed(compiler: DeviceCompiler, course: Course, cpu: Build, files: dict[str, str],
@@ -152,14 +195,16 @@ def _places(compiler: DeviceCompiler, text: str, names: dict[str, str]):
 def is_refusal(message: re.Match) -> bool:
     """An error, or an int that takes what may be larger. (An unsigned one is a grid's: launchers hold
     themselves to its limits.)"""
-    return "error" in message["kind"] or bool(NARROWED.search(message["words"]))
+    narrowed = NARROWED.search(message["words"])
+    return "error" in message["kind"] or bool(
+        narrowed and (narrowed["type"] or GCC_SIZE.search(message["words"])))
 
 
 def plain(words: str, all_words: list[str]) -> str:
     """The compiler's words, or plainer ones for what happens most."""
     narrowed = NARROWED.search(words)
     if narrowed:
-        return f"an int can't hold this {narrowed[1]}: sizes and indices may be more than 2^31"
+        return f"an int can't hold this {narrowed['type'] or narrowed['gcc']}: sizes and indices may be more than 2^31"
     called = re.match(r"no matching (?:member )?function for call to '(.+)'|"
                       r"reference to __host__ function '(.+?)' in|"
                       r"calling an? (?:constexpr )?__host__ function\(\"(.+?)\"\) from", words)

@@ -138,11 +138,15 @@ class Course:
 
     def skeleton(self, file: str) -> str:
         """The file with its regions emptied, and nothing else changed."""
-        lines = self.solution(file).splitlines(keepends=True)
-        for exercise in reversed([e for e in self.exercises if e.file == file]):
-            region = exercise.region
-            body = [f"{region.indent}{line}\n" for line in exercise.blank.splitlines()]
-            lines[region.first : region.last] = body
+        return self.emptied(file, self.solution(file), list(self.exercises))
+
+    def emptied(self, file: str, text: str, some: list[Exercise]) -> str:
+        """A text of the file, in which the regions of some exercises are emptied."""
+        lines = text.splitlines(keepends=True)
+        for exercise, place in reversed(self._places(file, text)):
+            if exercise in some:
+                body = [f"{place.indent}{line}\n" for line in exercise.blank.splitlines()]
+                lines[place.first : place.last] = body
         return "".join(lines)
 
     def empty(self, texts: dict[str, str]) -> list[Exercise]:

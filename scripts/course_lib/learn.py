@@ -31,6 +31,11 @@ def shown(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
+def files_in_words(paths: list[str]) -> str:
+    """One or two files by their paths, more by their folder and number."""
+    return ", ".join(paths) if len(paths) < 3 else f"{os.path.commonpath(paths)}/ ({len(paths)} files)"
+
+
 def wrapped(text: str, indent: str = "  ") -> str:
     columns = min(WIDTH, terminal.width())
     return textwrap.fill(text, columns, initial_indent=indent, subsequent_indent=indent)
@@ -111,7 +116,7 @@ def check_step(course: Course, workspace: Workspace, builds: list[Build], signat
              else workspace.files(course))
     named = {name: shown(step.folder / name if solution else workspace.file(step, name))
              for name in course.files}
-    say(f"{step.number} {step.name}   {', '.join(named[name] for name in files)}", "bold")
+    say(f"{step.number} {step.name}   {files_in_words([named[name] for name in files])}", "bold")
     # What is timed on a GPU is compiled with all optimization, which takes longer than anything else: it
     # begins now, behind the verdict, and is dropped where that is no pass.
     folder = build_root(builds[0].root) / "check"

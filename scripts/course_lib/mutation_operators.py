@@ -330,15 +330,14 @@ def _grids(body: Body) -> Iterator[tuple[int, int, bool | None]]:
 def any_grid(body: Body) -> Iterator[tuple[int, int]]:
     """Where the grids of kernels that go round are computed: in the launch, and in variables that hold
     nothing but such a grid."""
+    grids = [(first, last) for first, last, goes_round in _grids(body) if goes_round]
+    yield from (body.edit(first, last, "")[:2] for first, last in grids)
     used = Counter(token.text for token in body.tokens)
-    for first, last, goes_round in _grids(body):
-        if not goes_round:
-            continue
-        yield body.edit(first, last, "")[:2]
-        names = {body[i] for i in range(first, last + 1) if used[body[i]] == 2}
-        for i, token in enumerate(body.tokens):
-            if token.text in names and body[i + 1] == "=" and body.declares(i):
-                yield body.edit(i + 2, body.right_end(i + 1), "")[:2]
+    in_grids = Counter(body[i] for first, last in grids for i in range(first, last + 1))
+    for i, token in enumerate(body.tokens):
+        of_grids_only = in_grids[token.text] > 0 and used[token.text] == in_grids[token.text] + 1
+        if of_grids_only and body[i + 1] == "=" and body.declares(i):
+            yield body.edit(i + 2, body.right_end(i + 1), "")[:2]
 
 
 @operator("wrong grid", LAUNCHER)
@@ -378,6 +377,8 @@ def _arguments(body: Body) -> Iterator[Edit]:
             del arguments[0]  # the factors of a product: only the term can be in the wrong place
         for one, other in zip(arguments, arguments[1:]):
             left, right = body.words(*one), body.words(*other)
+            if left == "seed" and body.function.kind == LAUNCHER:
+                break  # of a host's random numbers any will do, whatever is the seed and what the stream
             if left != right and all(re.match(r"\w", text) and "{" not in text for text in (left, right)):
                 yield body.edit(one[0], other[1], f"{right}, {left}")
                 break

@@ -23,7 +23,8 @@ LIMITS = {"copy": ("copy_bytes_per_s", "B/s", "copying"),
           "read": ("read_bytes_per_s", "B/s", "reading"),
           "fma": ("fma_operations_per_s", "operations/s", "fp32 multiply-add")}
 # Rows that are no versions of one and the same work: probes, devices, errors, layers.
-WITHOUT_LADDER = ("hello_gpu", "error_check", "timing", "device_matrix", "gradient_check")
+WITHOUT_LADDER = ("hello_gpu", "error_check", "timing", "device_matrix", "first_kernels",
+                  "gradient_check")
 MOST_LADDERS = 4  # of one program
 CURVES = ("loss", "training")  # the last word of the names of series that are curves
 

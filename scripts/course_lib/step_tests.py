@@ -18,6 +18,8 @@ from xml.etree import ElementTree
 from . import check, process
 
 TIMEOUT = 60.0  # seconds of all cases; kernels are stopped by HIP_CPU_TIMEOUT
+# Kernels whose blocks work together have as many blocks as there are multiprocessors.
+MULTIPROCESSORS = "4"
 LEFT_OUT = "~[numpy]~[long]~[harness]~[.]"
 
 
@@ -32,6 +34,7 @@ class Failure:
     fault: str = ""  # a key of check.FAULT_WORDS; empty: the case itself says no
     message: str = ""  # the program's own words on the fault
     inputs: str = ""  # what was computed: "n = 257, offset = 1"
+    only: str = ""  # the setting, where all is well in another one
 
 
 def run(program: Path, replace: dict[str, str], setting: check.Setting, versions: list[str],
@@ -40,8 +43,10 @@ def run(program: Path, replace: dict[str, str], setting: check.Setting, versions
     seconds. A kernel that leaves its buffers spoils the process: the cases that are left run in another
     one. One that does not end is the last."""
     chosen = {"COURSE_VERSIONS": ",".join(versions)} if versions else {}
-    variables = {**os.environ, **check.ENVIRONMENT, **chosen, "HIP_CPU_WAVE": setting.wave,
-                 "HIP_CPU_ORDER": setting.order, "HIP_CPU_GUARD": setting.guard}
+    few = {"HIP_CPU_BLOCKS": setting.blocks} if setting.blocks else {}
+    variables = {**os.environ, **check.ENVIRONMENT, **chosen, **few, "HIP_CPU_WAVE": setting.wave,
+                 "HIP_CPU_ORDER": setting.order, "HIP_CPU_GUARD": setting.guard,
+                 "HIP_CPU_MULTIPROCESSORS": MULTIPROCESSORS}
     failures: list[Failure] = []
     done: list[str] = []  # cases
     end = time.monotonic() + seconds
@@ -87,6 +92,8 @@ def words_of(failure: Failure) -> str:
         what += f" at {failure.inputs}"
     if failure.place:
         what += f" ({failure.place})"
+    if failure.only:
+        what += f", only with {failure.only}"
     because = failure.message.splitlines()[0] if failure.fault and failure.message else failure.words
     return f"{what}: {because}" if because else what
 

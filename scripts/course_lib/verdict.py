@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable
 
@@ -23,8 +23,9 @@ from . import check, compiling, device_code, races, step_tests
 from .build import Build, build_root
 from .exercises import Course, Exercise
 
-# The settings of the step's tests, which choose shapes, alignments and guards themselves.
-TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "begin"))
+# The settings of the step's tests, which choose shapes and alignments themselves. In the second one a kernel
+# that goes round over its items does so at nearly every size.
+TEST_SETTINGS = (check.Setting("32", "reverse", "end"), check.Setting("64", "waves", "begin", "2"))
 
 
 @dataclass
@@ -114,8 +115,9 @@ class Judge:
                 suspect = None if endless else self._suspect(verdict)
                 if suspect:
                     tests.stop()
-                    looked.result()  # it has compiled what is run once more
-                    verdict.races = detector.look(texts, named, list(suspect[0]), suspect[1])
+                    verdict.races = looked.result()
+                    if not verdict.race:  # what it has compiled is run as the failing run was
+                        verdict.races = detector.look(texts, named, list(suspect[0]), suspect[1])
                 elif not verdict.wrong:
                     verdict.races = looked.result()
                     verdict.wrong = self._racing(verdict, files, named)
@@ -239,9 +241,12 @@ class Judge:
                   named: dict[str, str]) -> list[step_tests.Failure]:
         """Of the first setting that has any. The settings run beside each other."""
         with ThreadPoolExecutor(len(TEST_SETTINGS)) as pool:
-            found = pool.map(lambda setting: step_tests.run(compiled.program, compiled.places(named), setting,
-                                                            _versions_of(written)), TEST_SETTINGS)
-            return next(filter(None, found), [])
+            found = list(pool.map(lambda setting: step_tests.run(compiled.program, compiled.places(named),
+                                                                 setting, _versions_of(written)),
+                                  TEST_SETTINGS))
+        first = next(filter(None, found), [])
+        only = "" if all(found) else TEST_SETTINGS[found.index(first)].described()
+        return [replace(failure, only=only) for failure in first]
 
     # ---- Races ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@
 #include "common/sample.h"
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage1_vector/01_vector_add/reference.h"
 
 // The kernels that only this test has: vector_add_test.hip.
@@ -72,7 +73,7 @@ TEST_CASE("every version adds and multiplies at any size and alignment") {
 TEST_CASE("the loops over the grid work for any number of blocks") {
   const std::vector<float> a = random_floats(5003, 0), b = random_floats(5003, 1);
   for (const size_t blocks : {1, 2, 3}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     for (const Offsets& offsets : {Offsets{0, 0, 0}, Offsets{2, 2, 2}, Offsets{0, 1, 0}})
       for (const auto& version : testing::chosen(vector_add::kVersions)) {
         CAPTURE(version.name, blocks, offsets.a, offsets.b, offsets.c);
@@ -80,7 +81,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
         REQUIRE_OK(sum);
       }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every version agrees with NumPy", "[numpy]") {

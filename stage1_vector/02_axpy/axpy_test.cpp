@@ -8,7 +8,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage1_vector/02_axpy/reference.h"
 
 using testing::random_floats;
@@ -74,7 +74,7 @@ TEST_CASE("every version scales and adds at any size, alignment and alpha") {
 TEST_CASE("the loops over the grid work for any number of blocks") {
   const std::vector<float> x = random_floats(5003, 0), y = random_floats(5003, 1);
   for (const size_t blocks : {1, 2, 3}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     for (const Offsets& offsets : {Offsets{0, 0}, Offsets{2, 2}, Offsets{0, 1}})
       for (const auto& version : testing::chosen(axpy::kVersions)) {
         CAPTURE(version.name, blocks, offsets.x, offsets.y);
@@ -82,7 +82,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
         REQUIRE_OK(sum);
       }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("x may be scaled in place") {

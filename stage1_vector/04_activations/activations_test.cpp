@@ -10,7 +10,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage1_vector/04_activations/reference.h"
 
 // The kernels that only this test has: activations_test.hip.
@@ -143,7 +143,7 @@ TEST_CASE("accurate for every |x| up to 1e4") {
 TEST_CASE("the loops over the grid work for any number of blocks") {
   const std::vector<float> x = random_floats(5003, 0, 8), grad_y = random_floats(5003, 1);
   for (const size_t blocks : {1, 2, 3}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     for (const size_t offset : {size_t{0}, size_t{2}})
       for (const Function& f : all_functions()) {
         for (const auto& version : testing::chosen(f.versions)) {
@@ -156,7 +156,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
         }
       }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("the output may be an input") {

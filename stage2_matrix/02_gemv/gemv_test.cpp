@@ -15,7 +15,7 @@
 #include "common/npy.h"
 #include "common/random.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage2_matrix/01_transpose/reference.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage2_matrix/02_gemv/problem.h"
@@ -190,7 +190,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
     for (const auto& shape : kShapes) {
       Problem problem(transposed, shape[0], shape[1], Problem::integers);
       for (const size_t blocks : {1, 2, 3}) {
-        vector_add::grid_limit = blocks * gemv::kBlock;
+        const vector_add::FewBlocks few(blocks);
         for (const Candidate& candidate : testing::chosen(candidates(transposed))) {
           CAPTURE(candidate.name, shape[0], shape[1], blocks);
           const Comparison result = problem.check_exactly(candidate);
@@ -198,7 +198,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
         }
       }
     }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every version at any multiple of 4 bytes, general ones with gaps between the rows") {

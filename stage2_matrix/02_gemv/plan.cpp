@@ -25,7 +25,7 @@ void Launch::operator()(const Product& p, const Workspace& workspace, hipStream_
 }
 
 unsigned grid_size(size_t blocks) {
-  return static_cast<unsigned>(std::min(blocks, vector_add::grid_limit / kBlock));
+  return static_cast<unsigned>(std::min(blocks, vector_add::largest_grid(kBlock)));
 }
 
 // As many slices of `length` as fill the device with blocks when one slice needs `blocks` of them,

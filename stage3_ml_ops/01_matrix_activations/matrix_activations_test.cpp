@@ -10,7 +10,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage3_ml_ops/01_matrix_activations/reference.h"
 
 // The kernels that only this test has: matrix_activations_test.hip.
@@ -168,7 +168,7 @@ TEST_CASE("the loops over rows and columns work for any grid") {
   for (const Shape& shape : {Shape{37, 301}, Shape{5, 2052}, Shape{301, 3}}) {
     const Inputs in(shape);
     for (const size_t blocks : {1, 2, 3}) {
-      vector_add::grid_limit = blocks * vector_add::kBlock;
+      const vector_add::FewBlocks few(blocks);
       for (const Offsets& offsets : kOffsets)
         for (const Function& f : {function_of<Relu>(), function_of<Sigmoid>()})
           for (const auto& version : testing::chosen(f.versions)) {
@@ -180,7 +180,6 @@ TEST_CASE("the loops over rows and columns work for any grid") {
           }
     }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("the bias alone is added exactly") {

@@ -10,7 +10,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage3_ml_ops/02_softmax/detail/grid.h"
 #include "stage3_ml_ops/02_softmax/reference.h"
 
@@ -158,7 +158,8 @@ TEST_CASE("no rows, or no columns, write nothing") {
   for (const auto& version : testing::chosen(versions())) {
     CAPTURE(version.name);
     version.launch.run(d_y.data(), d_y.data(), 0, 7, nullptr);
-    version.launch.run(d_y.data(), d_y.data(), 7, 0, nullptr);
+    for (const size_t rows : {size_t{7}, size_t{1} << 48})  // however many, it takes no time
+      version.launch.run(d_y.data(), d_y.data(), rows, 0, nullptr);
     REQUIRE(is_poison(d_y.to_host()[0]));
     REQUIRE(d_y.intact());
   }
@@ -276,7 +277,7 @@ TEST_CASE("a small grid goes round") {
     for (const size_t offset_y : {size_t{1}, size_t{2}}) {
       Problem problem(logits(kRows * cols, 8), cols, 1, offset_y);
       for (const size_t blocks : {1, 2}) {
-        vector_add::grid_limit = blocks * softmax::kOnlineThreads;
+        const vector_add::FewBlocks few(blocks);
         for (const auto& version : testing::chosen(versions())) {
           CAPTURE(version.name, cols, blocks);
           const Comparison result = problem.check(version.launch);
@@ -284,7 +285,6 @@ TEST_CASE("a small grid goes round") {
         }
       }
     }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("with an Output the same probabilities are stored as it says") {

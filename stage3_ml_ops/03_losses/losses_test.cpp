@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/npy.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage3_ml_ops/03_losses/batches_for_tests.h"
 #include "stage3_ml_ops/03_losses/problem.h"
 
@@ -97,9 +98,8 @@ TEST_CASE("the loops over rows work for any number of blocks") {
     for (const Batch& batch : {Batch(33, 17, 6), Batch(1100, 5, 6)})
       for (const auto& version : testing::chosen(kVersions)) {
         CAPTURE(version.name, batch.rows, blocks);
-        vector_add::grid_limit = blocks * kBlock;
+        const vector_add::FewBlocks few(blocks);
         const Comparison result = check(version.launch, batch);
-        vector_add::grid_limit = vector_add::kMaxThreads;
         REQUIRE_OK(result);
       }
 }

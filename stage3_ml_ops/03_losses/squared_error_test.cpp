@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/npy.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage1_vector/02_axpy/axpy.h"
 #include "stage3_ml_ops/03_losses/batches_for_tests.h"
 #include "stage3_ml_ops/03_losses/problem.h"
@@ -98,12 +99,11 @@ TEST_CASE("squared error: the loops work where a grid has fewer blocks than tile
   for (const size_t blocks : {1, 3})
     for (const Offsets& offsets : {Offsets{0, 0}, Offsets{3, 3}, Offsets{0, 1}})
       for (const auto& version : testing::chosen(kSquaredErrorVersions)) {
-        vector_add::grid_limit = blocks * kBlock;
+        const vector_add::FewBlocks few(blocks);
         CAPTURE(version.name, blocks, offsets.inputs, offsets.output);
         const Comparison exact = check_exactly(version.launch, 20011, offsets);
         const Comparison bounded = check_within_bound(version.launch, random_floats(20011, 0, 4),
                                                       random_floats(20011, 1, 4), offsets);
-        vector_add::grid_limit = vector_add::kMaxThreads;
         REQUIRE_OK(exact);
         REQUIRE_OK(bounded);
       }

@@ -354,6 +354,12 @@ TEST_CASE("missing arrays and a batch beyond the workspace are refused") {
     };
     const float *grad_y = problem.d_grad_y.data(), *x = problem.d_x.data();
     const Layer layer = problem.layer(), without{3, 2, nullptr, nullptr};
+    REQUIRE_NOTHROW(launch(nullptr, x, {3, 0, nullptr, nullptr}, 4));  // nothing of it is needed
+    const auto launch_bias = [&](float* bias) {                        // of one sample
+      version.launch({nullptr, bias, nullptr}, nullptr, x, 1, layer, 0, problem.workspace,
+                     {nullptr, &problem.branches});
+    };
+    REQUIRE_THROWS_AS(launch_bias(problem.d_grad_bias.data()), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(nullptr, x, layer, 4), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(grad_y, nullptr, layer, 4), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(grad_y, x, without, 4), std::invalid_argument);

@@ -304,14 +304,16 @@ TEST_CASE("a missing array and a batch beyond the workspace are refused") {
   for (const auto& version : testing::chosen(kVersions<Relu>)) {
     CAPTURE(version.name);
     Guarded<float> d_x(in.x, 0), d_grad_y(in.grad_y, 0), d_grad_x(12, 0), d_grad_bias(3, 0);
-    const auto launch = [&](float* grad_bias, size_t max_batch) {
+    const auto launch = [&](float* grad_bias, size_t max_batch, size_t rows = 4, size_t cols = 3) {
       Workspace workspace(max_batch);
-      version.launch.run(d_grad_x.data(), grad_bias, d_grad_y.data(), d_x.data(), 4, 3, 0,
+      version.launch.run(d_grad_x.data(), grad_bias, d_grad_y.data(), d_x.data(), rows, cols, 0,
                          workspace, nullptr);
     };
     REQUIRE_NOTHROW(launch(d_grad_bias.data(), 4));
     REQUIRE_THROWS_AS(launch(d_grad_bias.data(), 3), std::invalid_argument);
     REQUIRE_THROWS_AS(launch(nullptr, 4), std::invalid_argument);
+    REQUIRE_THROWS_AS(launch(nullptr, 4, 0, 3), std::invalid_argument);  // it becomes 0
+    REQUIRE_NOTHROW(launch(nullptr, 4, 4, 0));
   }
 }
 

@@ -21,7 +21,8 @@ std::vector<float> run_loss(const LossLaunch& version, const losses::HostRows& r
 }  // namespace
 
 TEST_CASE("softmax's Jacobian times the loss's gradient is (p - 1[label]) / count") {
-  for (const Shape& shape : {Shape{1, 1}, Shape{33, 2}, Shape{17, 31}, Shape{9, 132}}) {
+  for (const Shape& shape :
+       {Shape{0, 5}, Shape{1, 1}, Shape{33, 2}, Shape{17, 31}, Shape{9, 132}}) {
     losses::HostRows rows{shape.cols, random_floats(shape.rows * shape.cols, 8, 4), {}, 0, -1};
     for (size_t row = 0; row < shape.rows; ++row) {
       rows.labels.push_back(row % 5 == 4 ? -1 : static_cast<int>(row % shape.cols));

@@ -1,4 +1,6 @@
 // Back through softmax: awkward shapes, alignments and values, each within its bound.
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage3_ml_ops/02_softmax/detail/grid.h"
 #include "stage5_training/02_activation_backward/inputs_for_tests.h"
 
 using namespace activation_backward_test;
@@ -31,6 +33,21 @@ TEST_CASE("softmax backward on any shape and alignment") {
         REQUIRE_OK(check_softmax(version.launch, in, offsets));
       }
   }
+}
+
+TEST_CASE("softmax backward: a small grid goes round") {
+  for (const Shape& shape : {Shape{37, 5}, Shape{37, 300}, Shape{7, 2100}}) {
+    const SoftmaxInputs in(shape);
+    for (const size_t blocks : {1, 2}) {
+      vector_add::grid_limit = blocks * softmax::kBlock;
+      for (const auto& version : testing::chosen(kSoftmaxVersions)) {
+        CAPTURE(version.name, shape.rows, shape.cols, blocks);
+        const Comparison result = check_softmax(version.launch, in, {0, 0});
+        CHECK(result.ok);
+      }
+    }
+  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 // Powers of two: 1/2, 1/4, 1/8, ... with integers for gradients leave nothing to round.

@@ -32,7 +32,8 @@ inline std::vector<float> numbers_on_seven_scales(size_t n, std::uint32_t stream
   return values;
 }
 
-// What one step starts from. v is m^2, which keeps it of the size that it has in training.
+// What one step starts from. v is m^2, which keeps it of the size that it has in training. Every
+// eleventh gradient is 0: m and v go on shrinking there, and w still moves.
 struct Values {
   explicit Values(size_t n)
       : w(numbers_on_seven_scales(n, 0)),
@@ -40,6 +41,7 @@ struct Values {
         m(numbers_on_seven_scales(n, 2)),
         v(m) {
     for (float& value : v) value *= value;
+    for (size_t i = 5; i < n; i += 11) grad_w[i] = 0;
   }
   std::vector<float> w, grad_w, m, v;
 };

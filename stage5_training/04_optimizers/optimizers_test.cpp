@@ -17,7 +17,7 @@
 #include "common/npy.h"
 #include "common/rounding.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage5_training/04_optimizers/arenas_for_tests.h"
 #include "stage5_training/04_optimizers/reference.h"
 
@@ -60,7 +60,7 @@ TEST_CASE("early and late steps are corrected for their bias") {
 
 TEST_CASE("the loops over the grid work for any number of blocks") {
   for (const size_t blocks : {1, 3}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     for (const Kind kind : kKinds)
       for (const auto& version : testing::chosen(kVersions))
         for (const auto& [offset, offset_grad] :
@@ -69,7 +69,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
           CHECK(check_step(kind, {5003}, update_by(version, kind), offset, offset_grad).ok);
         }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("all versions give the same bits") {

@@ -56,8 +56,11 @@ TEST_CASE("wrong launches are caught", "[harness]") {
   REQUIRE(!check_step(Kind::Sgd, {5}, no_check).ok);
   REQUIRE(check_step(Kind::Sgd, {8}, no_check).ok);
   // Nothing is done: no parameter passes.
-  for (const Kind kind : kKinds)
-    REQUIRE(check_step(kind, {1003}, [](const TensorList&, const Schedule*) {}).failed >= 1003);
+  for (const Kind kind : kKinds) {
+    // SGD leaves what has no gradient, which is every eleventh, as it was.
+    const size_t moved = kind == Kind::Sgd ? 1003 - 91 : 1003;
+    REQUIRE(check_step(kind, {1003}, [](const TensorList&, const Schedule*) {}).failed >= moved);
+  }
   // The last tensor is forgotten; a slice is done twice; the elements behind the last float4 stay.
   const auto all_but_last = [](const TensorList& list, const Schedule* schedule) {
     launch_update(Kind::Sgd, list.tensors().front(), schedule);

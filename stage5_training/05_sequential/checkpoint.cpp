@@ -10,7 +10,6 @@
 
 #include "common/gpu_runtime.h"
 #include "common/printable.h"
-#include "common/safetensors.h"
 
 namespace sequential {
 
@@ -26,10 +25,11 @@ void require_same(const std::string& path, const char* what, const std::string& 
                              (has.empty() ? "unknown" : shown(has)) + ", not " + shown(wants));
 }
 
-void require_training(const std::string& path, const TrainingState& wants) {
+void require_training(const std::string& path, const safetensors::File& file,
+                      const TrainingState& wants) {
   TrainingState found;
   try {
-    found = state_of(safetensors::read(path).metadata);
+    found = state_of(file.metadata);
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + " holds no training that could go on: " + error.what());
   }
@@ -78,7 +78,7 @@ void require_finite_stored(const Stored& model, optimizers::Kind kind, std::uint
   }
 }
 
-void save_stored(const std::string& path, const Stored& model, const TrainingState* state) {
+safetensors::File file_of_stored(const Stored& model, const TrainingState* state) {
   HIP_CHECK(hipDeviceSynchronize());
   safetensors::File file;
   file.metadata["model"] = model.description;
@@ -100,7 +100,7 @@ void save_stored(const std::string& path, const Stored& model, const TrainingSta
     file.metadata["training.optimizer"] = state->optimizer;
     for (const auto& [key, text] : state->more) file.metadata["training.more." + key] = text;
   }
-  safetensors::write(path, file);
+  return file;
 }
 
 TrainingState state_of(const std::map<std::string, std::string>& metadata) {
@@ -128,8 +128,8 @@ TrainingState state_of(const std::map<std::string, std::string>& metadata) {
   return state;
 }
 
-TrainingState load_stored(const std::string& path, const Stored& model) {
-  const safetensors::File file = safetensors::read(path);
+TrainingState load_stored(const std::string& path, const safetensors::File& file,
+                          const Stored& model) {
   const auto fail = [&](const std::string& what) { throw std::runtime_error(path + " " + what); };
 
   TrainingState state;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/safetensors.h"
 #include "common/training.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/layer.h"
@@ -31,28 +32,38 @@ template <class Model>
 Stored stored(const Model& model) {
   return {model.description(), model.tensors(), model.arena()};
 }
-void save_stored(const std::string& path, const Stored& model, const TrainingState* state);
-TrainingState load_stored(const std::string& path, const Stored& model);
+safetensors::File file_of_stored(const Stored& model, const TrainingState* state);
+TrainingState load_stored(const std::string& path, const safetensors::File& file,
+                          const Stored& model);
 void require_finite_stored(const Stored& model, optimizers::Kind kind, std::uint64_t steps,
                            const training::Kept& kept);
 
-// Writes the parameters under their names in tensors(), and where there is a state also m and v, as
-// far as its optimizer keeps them, as "optimizer.m.0.weight". The state and the model's description
-// are metadata. Waits for the device. Throws std::runtime_error, one line that names the file,
-// where it can't be written.
+// What save() writes: the parameters under their names in tensors(), and where there is a state
+// also m and v, as far as its optimizer keeps them, as "optimizer.m.0.weight". The state and the
+// model's description are metadata. Waits for the device.
 template <class Model>
-void save(const std::string& path, const Model& model, const TrainingState* state = nullptr) {
-  save_stored(path, stored(model), state);
+safetensors::File file_of(const Model& model, const TrainingState* state = nullptr) {
+  return file_of_stored(stored(model), state);
 }
 
-// Reads such a file into the model. First everything is checked: a file that is damaged, of another
-// model, or has a tensor too many or too few, of another shape or with values that are not finite
-// throws std::runtime_error, one line that names the file, and leaves the model as it was. m and v
-// become what the file has, else 0. A file of parameters alone, say from PyTorch, is right; its
-// state is empty.
+// Throws std::runtime_error, one line that names the file, where it can't be written.
+template <class Model>
+void save(const std::string& path, const Model& model, const TrainingState* state = nullptr) {
+  safetensors::write(path, file_of(model, state));
+}
+
+// Puts what such a file holds into the model. First everything is checked: a file that is damaged,
+// of another model, or has a tensor too many or too few, of another shape or with values that are
+// not finite throws std::runtime_error, one line that names the file, and leaves the model as it
+// was. m and v become what the file has, else 0. A file of parameters alone, say from PyTorch, is
+// right; its state is empty. `file` is what safetensors::read(path) has returned.
+template <class Model>
+TrainingState load(const std::string& path, const safetensors::File& file, Model& model) {
+  return load_stored(path, file, stored(model));
+}
 template <class Model>
 TrainingState load(const std::string& path, Model& model) {
-  return load_stored(path, stored(model));
+  return load(path, safetensors::read(path), model);
 }
 
 // Throws training::Diverged where a parameter, or what the optimizer of this kind keeps of it, is
@@ -70,7 +81,8 @@ void require_same(const std::string& path, const char* what, const std::string& 
 
 // The same of the training in a file: throws where there is none that could go on, or its
 // optimizer, its seed or something in `wants.more` is another.
-void require_training(const std::string& path, const TrainingState& wants);
+void require_training(const std::string& path, const safetensors::File& file,
+                      const TrainingState& wants);
 
 bool all_finite(const std::vector<float>& values);
 

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/gpu_runtime.h"
+#include "common/sizes.h"
 #include "stage4_forward/01_dense/reference.h"
 #include "stage5_training/01_dense_backward/branches.h"
 
@@ -54,15 +56,12 @@ inline void check_addressable(bool addressable, const std::string& what) {
   if (!addressable) throw std::invalid_argument(what + " needs more memory than can be addressed");
 }
 
-// The product of the sizes; throws where it can't be addressed, or where one of them is 0.
-inline size_t checked_product(const std::vector<size_t>& sizes, const std::string& what) {
-  size_t product = 1;
-  for (const size_t size : sizes) {
-    if (size == 0) throw std::invalid_argument(what + ": every size must be at least 1");
-    check_addressable(size <= kMostFloats / product, what);
-    product *= size;
-  }
-  return product;
+// The product of the extents; throws where it can't be addressed, or where one of them is 0.
+inline size_t checked_product(const std::vector<size_t>& extents, const std::string& what) {
+  const std::optional<size_t> product = sizes::product(extents, kMostFloats);
+  check_addressable(product.has_value(), what);
+  if (*product == 0) throw std::invalid_argument(what + ": every size must be at least 1");
+  return *product;
 }
 
 // A pass of a layer on the host: x (batch, inputs), its parameters, and what the way there leaves

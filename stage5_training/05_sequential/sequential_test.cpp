@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <string>
@@ -287,25 +288,35 @@ namespace {
 
 // y = factor x. Its backward pass does that of a Scaling before it.
 struct Scaling : Layer {
-  Scaling(float by, size_t* count) : factor(by), calls(count) {}
+  Scaling(float by, size_t* count, size_t width) : factor(by), calls(count), in(width) {}
   std::string description() const override { return "Scaling"; }
-  void connect(size_t inputs) override { width = inputs; }
+  size_t inputs() const override { return in; }
   bool fuse_backward(Layer* before) override {
     const auto* scale = dynamic_cast<const Scaling*>(before);
     back_factor = scale == nullptr ? factor : factor * scale->back_factor;
     return scale != nullptr;
   }
   void forward(float* y, const float* x, size_t batch, hipStream_t) override {
-    axpy::launch_vectorized_scale(y, factor, x, batch * width);
+    axpy::launch_vectorized_scale(y, factor, x, batch * in);
   }
   void backward(float* grad_x, const float* grad_y, const float*, const float*, size_t batch,
                 hipStream_t) override {
     ++*calls;
-    axpy::launch_vectorized_scale(grad_x, back_factor, grad_y, batch * width);
+    axpy::launch_vectorized_scale(grad_x, back_factor, grad_y, batch * in);
   }
   float factor, back_factor = 1;
-  size_t* calls;
-  size_t width = 0;
+  size_t *calls, in;
+};
+
+// Counts how often it is asked for the gradient of its input.
+struct Asked : Linear {
+  Asked(size_t in, size_t out, size_t* count) : Linear(in, out), asked(count) {}
+  void backward(float* grad_x, const float* grad_y, const float* x, const float* y, size_t batch,
+                hipStream_t stream) override {
+    *asked += grad_x != nullptr;
+    Linear::backward(grad_x, grad_y, x, y, batch, stream);
+  }
+  size_t* asked;
 };
 
 }  // namespace
@@ -313,13 +324,18 @@ struct Scaling : Layer {
 // Factors of 2 round nothing, so that all modes agree in every bit.
 TEST_CASE("a layer may do the backward pass of those before it") {
   size_t calls = 0;
-  for (const size_t scales : {1, 2, 3, 4}) {
+  const auto model_of = [&](size_t scales, bool they_come_first) {
     std::vector<std::unique_ptr<Layer>> layers;
-    layers.push_back(std::make_unique<Linear>(5, 8));
+    if (!they_come_first) layers.push_back(std::make_unique<Linear>(5, 8));
+    const size_t width = they_come_first ? 5 : 8;
     for (size_t i = 0; i < scales; ++i)
-      layers.push_back(std::make_unique<Scaling>(i == 1 ? -0.5f : 2.0f, &calls));
-    layers.push_back(std::make_unique<Linear>(8, 3));
-    Sequential model(std::move(layers));
+      layers.push_back(std::make_unique<Scaling>(i == 1 ? -0.5f : 2.0f, &calls, width));
+    layers.push_back(std::make_unique<Linear>(width, 3));
+    return Sequential(std::move(layers));
+  };
+  for (const auto& [scales, they_come_first] : std::initializer_list<std::pair<size_t, bool>>{
+           {1, false}, {2, false}, {3, false}, {4, false}, {1, true}, {2, true}, {3, true}}) {
+    Sequential model = model_of(scales, they_come_first);
     model.initialize(6);
     randomize_biases(model);
     const DeviceBuffer<float> d_x(some_floats(7 * 5, 1)), d_grad_y(some_floats(7 * 3, 2));
@@ -332,7 +348,7 @@ TEST_CASE("a layer may do the backward pass of those before it") {
       calls = 0;
       model.forward(d_x.data(), 7);
       model.backward(d_grad_y.data(), d_grad_x.data(), nullptr);
-      CAPTURE(version.name, scales);
+      CAPTURE(version.name, scales, they_come_first);
       CHECK(calls == (version.launch.fuse ? 1 : scales));
       if (first.empty()) first = gradients(model), first_x = d_grad_x.to_host();
       REQUIRE(same_bits(gradients(model), first));
@@ -370,6 +386,22 @@ TEST_CASE("the gradient of x is made only where it is wanted") {
   const std::vector<float> without = gradients(model);
   REQUIRE_OK(run(model, step));
   CHECK(same_bits(without, gradients(model)));
+
+  size_t calls = 0, asked = 0;  // of a layer without parameters, and of the first one with some
+  Sequential scaled{Scaling(2, &calls, 5), Asked(5, 8, &asked), ReLU(), Linear(8, 3)};
+  scaled.initialize(6);
+  DeviceBuffer<float> d_grad_x(6 * 5);
+  for (const auto& version : testing::chosen(kVersions)) {
+    scaled.set_mode(version.launch);
+    for (float* grad_x : {static_cast<float*>(nullptr), d_grad_x.data()}) {
+      calls = asked = 0;
+      scaled.forward(d_x.data(), 6);
+      scaled.backward(d_grad_y.data(), grad_x, nullptr);
+      CAPTURE(version.name, grad_x);
+      CHECK(calls == (grad_x == nullptr ? 0 : 1));
+      CHECK(asked == (grad_x == nullptr ? 0 : 1));
+    }
+  }
 }
 
 // ---- What the checks above must catch ---------------------------------------------------------

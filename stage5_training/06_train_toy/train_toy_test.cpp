@@ -1,6 +1,7 @@
 // Every version of the training on awkward networks: the first steps against the reference and
 // NumPy, versions against one another bit for bit, what is learnt, what is refused, and mistakes
-// that must be caught.
+// that must be caught. (A part: trainer_test.cpp.)
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,7 +9,6 @@
 
 #include "common/guarded.h"
 #include "common/npy.h"
-#include "common/testing.h"
 #include "common/timer.h"
 #include "stage5_training/06_train_toy/loop.h"
 #include "stage5_training/06_train_toy/train_toy.h"

@@ -103,12 +103,13 @@ void Trainer::save(const std::string& path, const std::map<std::string, std::str
   HIP_CHECK(hipStreamSynchronize(stream));
   sequential::TrainingState kept = state();
   kept.more.insert(more.begin(), more.end());
-  sequential::save_stored(path, stored(), &kept);
+  safetensors::write(path, sequential::file_of_stored(stored(), &kept));
 }
 
 void Trainer::resume(const std::string& path) {
-  sequential::require_training(path, state());
-  go_on(sequential::load_stored(path, stored()).steps);
+  const safetensors::File file = safetensors::read(path);
+  sequential::require_training(path, file, state());
+  go_on(sequential::load_stored(path, file, stored()).steps);
 }
 
 }  // namespace train_toy

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "common/safetensors.h"
-
 namespace train_sales {
 
 namespace {
@@ -72,10 +70,10 @@ Encoding encoding_of(const std::map<std::string, std::string>& texts) {
   return encoding;
 }
 
-Checkpoint read_checkpoint(const std::string& path) {
+Checkpoint checkpoint_of(const std::string& path, const safetensors::File& file) {
   Checkpoint checkpoint;
   try {
-    checkpoint.state = sequential::state_of(safetensors::read(path).metadata);
+    checkpoint.state = sequential::state_of(file.metadata);
     checkpoint.encoding = encoding_of(checkpoint.state.more);
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + " is no checkpoint of train_sales: " + error.what());

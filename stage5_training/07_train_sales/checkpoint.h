@@ -23,7 +23,8 @@ struct Checkpoint {
   Encoding encoding;
 };
 
-// Throws std::runtime_error, one line that names the file.
-Checkpoint read_checkpoint(const std::string& path);
+// `file` is what safetensors::read(path) has returned. Throws std::runtime_error, one line that
+// names the file.
+Checkpoint checkpoint_of(const std::string& path, const safetensors::File& file);
 
 }  // namespace train_sales

@@ -296,6 +296,7 @@ TEST_CASE("a day's place in its year and in its week are the calendar's") {
           return row_bound(want[k], kYearSine + static_cast<unsigned>(k), normalization);
         }));
     REQUIRE(got[kWeekend] == weekend[order(i)]);
+    for (unsigned k = kFeatures + 1; k < 4 * kParts; ++k) REQUIRE(got[k] == 0);
   }
 }
 

@@ -37,7 +37,7 @@ std::map<std::string, std::string> Training::facts() const {
 }
 
 void Training::resume(const std::string& path) {
-  read_checkpoint(path);
+  checkpoint_of(path, safetensors::read(path));
   Trainer::resume(path);
 }
 

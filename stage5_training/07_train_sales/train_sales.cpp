@@ -165,8 +165,9 @@ void evaluate(const Input& input, const Options& options, Report& report) {
   const std::string& path = options.training.evaluate;
   Sequential model = make_model();
   const Checkpoint checkpoint = training::load_or_refuse([&] {
-    const Checkpoint found = read_checkpoint(path);
-    sequential::load(path, model);
+    const safetensors::File file = safetensors::read(path);
+    const Checkpoint found = checkpoint_of(path, file);
+    sequential::load(path, file, model);
     return found;
   });
   sales::require(input.sales, input.name, 1);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/idx.h"
+#include "common/input_file.h"
 #include "common/random.h"
 
 namespace mnist {
@@ -26,22 +27,30 @@ std::string find_file(const std::string& folder, const std::string& name) {
   return "";
 }
 
+File read_file(const std::string& folder, const char* name) {
+  const std::string path = find_file(folder, name);
+  return {path, input_file::read(path)};
+}
+
 Digits read_part(const std::string& folder, const char* images_name, const char* labels_name) {
-  const std::string images_path = find_file(folder, images_name);
-  const std::string labels_path = find_file(folder, labels_name);
-  IdxImages images = read_idx_images(images_path);
-  if (images.rows != kSide || images.cols != kSide)
-    throw std::runtime_error(images_path + " has images of " + std::to_string(images.rows) + " x " +
-                             std::to_string(images.cols) + ", not of 28 x 28");
-  Digits digits{std::move(images.pixels), read_idx_labels(labels_path, kClasses)};
-  if (images.count != digits.count())
-    throw std::runtime_error(images_path + " has " + std::to_string(images.count) +
-                             " images, but " + labels_path + " has " +
-                             std::to_string(digits.count()) + " labels");
-  return digits;
+  return parse(read_file(folder, images_name), read_file(folder, labels_name));
 }
 
 }  // namespace
+
+Digits parse(const File& images_file, const File& labels_file) {
+  IdxImages images = parse_idx_images(images_file.path, images_file.bytes);
+  if (images.rows != kSide || images.cols != kSide)
+    throw std::runtime_error(images_file.path + " has images of " + std::to_string(images.rows) +
+                             " x " + std::to_string(images.cols) + ", not of 28 x 28");
+  Digits digits{std::move(images.pixels),
+                parse_idx_labels(labels_file.path, labels_file.bytes, kClasses)};
+  if (images.count != digits.count())
+    throw std::runtime_error(images_file.path + " has " + std::to_string(images.count) +
+                             " images, but " + labels_file.path + " has " +
+                             std::to_string(digits.count()) + " labels");
+  return digits;
+}
 
 std::vector<std::string> missing_files(const std::string& folder) {
   std::vector<std::string> missing;

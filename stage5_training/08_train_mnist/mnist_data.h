@@ -36,6 +36,13 @@ std::vector<std::string> missing_files(const std::string& folder);
 // images are not 28 x 28, or where there are more of them than labels, or fewer.
 DataSet read(const std::string& folder);
 
+// A file's bytes, and its path for the messages.
+struct File {
+  std::string path, bytes;
+};
+// The digits in a file of images and one of labels; throws as read() does.
+Digits parse(const File& images, const File& labels);
+
 // ---- Drawn digits -----------------------------------------------------------------------------
 
 // `count` digits of a few strokes each, at random places, of random sizes and slants: digit number

@@ -13,6 +13,7 @@ using mnist::train;
 using train_mnist::Launch;
 using train_mnist::Training;
 using trainer_test::losses_of;
+using trainer_test::parameters_after;
 using trainer_test::require_agrees;
 using trainer_test::require_damage_refused;
 using trainer_test::require_refused;

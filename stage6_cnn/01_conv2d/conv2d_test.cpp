@@ -311,15 +311,36 @@ TEST_CASE("arrays that are missing are refused") {
     const auto launch = [&](float* to, const float* from, const float* filter, const Problem& p) {
       version.launch.run(to, from, filter, nullptr, p, d.workspace, nullptr);
     };
-    REQUIRE_THROWS_AS(launch(nullptr, x, w, in.p), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(y, nullptr, w, in.p), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(y, x, nullptr, in.p), std::invalid_argument);
+    REQUIRE_THROWS_WITH(launch(nullptr, x, w, in.p), "conv2d: y is null");
+    REQUIRE_THROWS_WITH(launch(y, nullptr, w, in.p), "conv2d: x is null");
+    REQUIRE_THROWS_WITH(launch(y, x, nullptr, in.p), "conv2d: w is null");
     REQUIRE_THROWS_AS(launch(y, x, w, {2, 3, 5, 5, 4, 8, 3, 1, 1, 1, 1}), std::invalid_argument);
+    REQUIRE_NOTHROW(launch(y, nullptr, nullptr, {2, 0, 5, 5, 4, 3, 3, 1, 1, 1, 1}));
   }
   d.workspace.columns = gpu::DeviceBuffer<float>(columns_per_image(in.p) - 1);
   REQUIRE_THROWS_AS(d.run(launch_im2col<Relu>), std::invalid_argument);
   d.workspace.tiles = gpu::DeviceBuffer<float>(100);
   REQUIRE_THROWS_AS(d.run(launch_winograd<Relu>), std::invalid_argument);
+}
+
+TEST_CASE("windows of no images, maps, rows or columns write nothing") {
+  const Inputs in({2, 3, 5, 6, 4, 3, 3, 1, 1, 1, 1});
+  Device device(in);
+  poison(device.d_y);
+  const auto launch = [&](const Windows& windows, size_t images) {
+    const BiasLinear epilogue{device.d_bias.data()};
+    launch_right_tile(windows, images, epilogue, nullptr);
+    launch_winograd(windows, images, epilogue, device.workspace.tiles.data(),
+                    device.workspace.tiles.size(), nullptr);
+  };
+  REQUIRE_NOTHROW(launch(device.windows(), 0));
+  for (int Windows::*size : {&Windows::maps, &Windows::rows, &Windows::cols}) {
+    Windows windows = device.windows();
+    windows.*size = 0;
+    REQUIRE_NOTHROW(launch(windows, in.p.N));
+  }
+  for (const float value : device.d_y.to_host()) REQUIRE(is_poison(value));
+  REQUIRE(device.intact());
 }
 
 // ---- What the checks above must catch ---------------------------------------------------------

@@ -15,11 +15,13 @@ namespace conv2d {
 
 // N, C, H, W, K, R, S, strides, padding
 inline const Problem kProblems[] = {
-    {1, 1, 1, 1, 1, 1, 1},                 // one product
-    {1, 3, 1, 1, 2, 3, 3, 1, 1, 1, 1},     // an image of one pixel
-    {2, 3, 3, 2, 4, 5, 7, 1, 1, 2, 3},     // filters larger than the image
-    {2, 3, 11, 9, 5, 2, 3, 4, 5, 0, 1},    // strides longer than the filter
-    {3, 2, 7, 7, 3, 3, 3, 100, 1, 1, 0},   // one that leads out of the image
+    {1, 1, 1, 1, 1, 1, 1},                // one product
+    {1, 3, 1, 1, 2, 3, 3, 1, 1, 1, 1},    // an image of one pixel
+    {2, 3, 3, 2, 4, 5, 7, 1, 1, 2, 3},    // filters larger than the image
+    {2, 3, 11, 9, 5, 2, 3, 4, 5, 0, 1},   // strides longer than the filter
+    {3, 2, 7, 7, 3, 3, 3, 100, 1, 1, 0},  // one that leads out of the image
+    // One of which 15 are 14 more than 2^32: the width of a patch needs a size_t.
+    {1, 2, 5, 7, 3, 3, 3, 1, 286331154, 1, 1},
     {5, 1, 9, 8, 7, 3, 3, 1, 1, 1, 1},     // a whole number of float4s
     {1, 7, 8, 8, 64, 3, 3, 1, 1, 1, 1},    // 64 filters
     {5, 64, 5, 6, 3, 3, 3, 2, 1, 1, 0},    // 64 channels

@@ -13,7 +13,7 @@
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/testing.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage6_cnn/03_maxpool/detail/shape.h"
 #include "stage6_cnn/03_maxpool/pooling_for_tests.h"
 #include "stage6_cnn/03_maxpool/reference.h"
@@ -83,7 +83,7 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
   const Routing in(p, x);
   const Expected want = backward_cpu(in.grad_y, in.argmax, p);
   for (const size_t blocks : {1, 2, 3}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, blocks);
       REQUIRE_OK(check_forward(version.launch.run, p, x));
@@ -93,7 +93,6 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
       REQUIRE_OK(against(plainly(version.launch, in), want));
     }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 // Small problems get one item per thread of the vectorized versions, so that all multiprocessors

@@ -55,6 +55,8 @@ inline constexpr Problem kProblems[] = {
     {1, 2, 5, 6, 3, 3, 1, 1, 2, 2},     //
     {2, 2, 8, 8, 2, 2, 2, 1},           // 2x2, but not every 2
     {2, 2, 8, 8, 2, 2, 1, 2},
+    {2, 2, 7, 9, 2, 3, 2, 2},  // as high as a known window, but wider
+    {2, 2, 9, 7, 3, 2, 2, 2},  // and narrower
 };
 
 inline std::string text_of(const Problem& p) {

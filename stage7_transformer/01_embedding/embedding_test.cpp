@@ -1,157 +1,19 @@
-// Every version of the embedding, forward and backward: awkward shapes and alignments, texts of one
-// token and of many, tokens that are none.
+// Every version of the embedding: awkward shapes and alignments, both passes together, tokens that
+// are none.
 #include "stage7_transformer/01_embedding/embedding.h"
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
-#include <iterator>
-#include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/guarded.h"
 #include "common/npy.h"
-#include "common/random.h"
-#include "common/testing.h"
-#include "stage1_vector/01_vector_add/reference.h"
-#include "stage7_transformer/01_embedding/detail/plan.h"
-#include "stage7_transformer/01_embedding/reference.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage7_transformer/01_embedding/inputs_for_tests.h"
 
-namespace {
-
-using namespace embedding;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-using testing::random_floats;
-using testing::same_bits;
-
-// Which tokens a text is made of: all alike, all different (as far as there are so many), or drawn
-// so that a few are frequent.
-enum class Text { one_token, in_turn, random };
-
-std::vector<std::int32_t> make_tokens(size_t n, size_t V, Text kind) {
-  std::vector<std::int32_t> tokens(n);
-  for (size_t i = 0; i < n; ++i) {
-    const double u = std::fabs(static_cast<double>(random_numbers::uniform(7, 9, i)));
-    const size_t token = kind == Text::one_token ? V / 2
-                         : kind == Text::in_turn
-                             ? (n - i) % V
-                             : static_cast<size_t>(u * u * u * static_cast<double>(V));
-    tokens[i] = static_cast<std::int32_t>(token);
-  }
-  return tokens;
-}
-
-// How far the arrays begin behind a multiple of 16 bytes, in elements.
-struct Offsets {
-  size_t inputs, outputs;
-};
-constexpr Offsets kOffsets[] = {{0, 0}, {1, 1}, {0, 3}};
-
-struct Inputs {
-  explicit Inputs(const Shape& sizes, Text kind = Text::random)
-      : shape(checked(sizes)),
-        tokens(make_tokens(sizes.positions(), sizes.V, kind)),
-        token_table(random_floats(sizes.V * sizes.C, 0)),
-        position_table(random_floats(checked(sizes).T_max * sizes.C, 1)),
-        grad_y(random_floats(sizes.positions() * sizes.C, 2)) {}
-  Shape shape;
-  std::vector<std::int32_t> tokens;
-  std::vector<float> token_table, position_table, grad_y;
-};
-
-// The entries for later steps, as versions.
-void run_forward(float* y, const Lookup& in, hipStream_t stream) {
-  forward(y, in.tokens, in.token_table, in.position_table, in.shape, stream, in.bad_token);
-}
-void run_backward(const Scatter& out, Workspace& workspace, hipStream_t stream) {
-  backward(out.grad_token, out.grad_position, out.grad_y, out.tokens, out.shape, workspace, stream);
-}
-std::vector<Version<Launch>> versions() {
-  std::vector<Version<Launch>> all(std::begin(kVersions), std::end(kVersions));
-  all.push_back({"forward", {run_forward}, ""});
-  return all;
-}
-std::vector<Version<BackwardLaunch>> backward_versions() {
-  std::vector<Version<BackwardLaunch>> all(std::begin(kBackwardVersions),
-                                           std::end(kBackwardVersions));
-  all.push_back({"backward", {run_backward, roundings_in_order, true}, ""});
-  return all;
-}
-
-Comparison check(const Launch& version, const Inputs& in, Offsets offsets = {0, 0},
-                 unsigned long long* bad_token = nullptr) {
-  Guarded<std::int32_t> d_tokens(in.tokens, offsets.inputs);
-  Guarded<float> d_token_table(in.token_table, offsets.inputs);
-  Guarded<float> d_position_table(in.position_table, offsets.inputs);
-  Guarded<float> d_y(in.shape.positions() * in.shape.C, offsets.outputs);
-  version.run(d_y.data(),
-              {d_tokens.data(), d_token_table.data(), d_position_table.data(), in.shape, bad_token},
-              nullptr);
-  const std::vector<float> got = d_y.to_host();
-  const std::vector<double> want =
-      forward_cpu(in.tokens, in.token_table, in.position_table, in.shape);
-  Comparison result = compare(
-      got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want[i]; },
-      [&](size_t i) { return vector_add::bound(want[i]); });
-  result.ok = result.ok && d_y.intact() && d_tokens.intact() && d_token_table.intact() &&
-              d_position_table.intact();
-  return result;
-}
-
-struct Results {
-  std::vector<float> token, position;
-  bool intact;
-};
-
-Results run(const BackwardLaunch& version, const Inputs& in, Workspace& workspace,
-            Offsets offsets = {0, 0}) {
-  Guarded<std::int32_t> d_tokens(in.tokens, offsets.inputs);
-  Guarded<float> d_grad_y(in.grad_y, offsets.inputs);
-  Guarded<float> d_token(in.token_table.size(), offsets.outputs);
-  Guarded<float> d_position(in.position_table.size(), offsets.outputs);
-  version.run({d_token.data(), d_position.data(), d_grad_y.data(), d_tokens.data(), in.shape,
-               workspace.bad_token()},
-              workspace, nullptr);
-  return {d_token.to_host(), d_position.to_host(),
-          d_tokens.intact() && d_grad_y.intact() && d_token.intact() && d_position.intact()};
-}
-Results run(const BackwardLaunch& version, const Inputs& in, Offsets offsets = {0, 0}) {
-  Workspace workspace(in.shape);
-  return run(version, in, workspace, offsets);
-}
-
-Comparison compare_sums(const std::vector<float>& got, const RowSums& want, size_t cols,
-                        double (*roundings)(double)) {
-  REQUIRE(got.size() == want.value.size());
-  return compare(
-      got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[i]; },
-      [&](size_t i) { return want.bound(i, cols, roundings); });
-}
-
-Comparison check(const BackwardLaunch& version, const Inputs& in, const Results& got) {
-  const Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
-  const size_t cols = std::max(in.shape.C, size_t{1});
-  const Comparison token = compare_sums(got.token, want.token, cols, version.roundings);
-  Comparison position = compare_sums(got.position, want.position, cols, roundings_in_order);
-  position.ok = position.ok && got.intact;
-  return token.ok ? position : token;
-}
-Comparison check(const BackwardLaunch& version, const Inputs& in, Offsets offsets = {0, 0}) {
-  return check(version, in, run(version, in, offsets));
-}
-
-// B, T, C, V and T_max.
-constexpr Shape kShapes[] = {
-    {0, 5, 4, 3},       {3, 0, 4, 3, 2},      {3, 5, 0, 3},     {1, 1, 1, 1},
-    {2, 3, 4, 5},       {1, 16, 3, 2, 16},    {3, 7, 5, 11},    {2, 17, 64, 65},
-    {5, 31, 36, 7, 40}, {1, 33, 129, 9},      {2, 40, 260, 17}, {1, 3, 1031, 4},
-    {9, 29, 6, 300},    {3, 50, 4, 4099, 64}, {2, 0, 5, 7},  // an empty table of positions, too
-    {2, 9, 33, 64}};  // tables of all that shared memory has room for
-
-}  // namespace
+using namespace embedding_test;
 
 // ---- Forward ----------------------------------------------------------------------------------
 
@@ -168,163 +30,22 @@ TEST_CASE("every version copies the right rows at any shape and alignment") {
     }
 }
 
-// ---- Backward ---------------------------------------------------------------------------------
+// ---- Both passes ------------------------------------------------------------------------------
 
-TEST_CASE("gradients of any shape and alignment, of few tokens and of many") {
-  for (const Shape& shape : kShapes)
-    for (const Text kind : {Text::one_token, Text::in_turn, Text::random}) {
-      const Inputs in(shape, kind);
-      for (const auto& version : testing::chosen(backward_versions()))
-        for (const Offsets& offsets : kOffsets) {
-          if (kind != Text::random && offsets.inputs != offsets.outputs) continue;
-          CAPTURE(version.name, shape.B, shape.T, shape.C, shape.V, static_cast<int>(kind),
-                  offsets.inputs, offsets.outputs);
-          REQUIRE_OK(check(version.launch, in, offsets));
-        }
-    }
-}
-
-// Sums of integers are exact: no gradient can be missed, doubled or sent to a wrong row.
-TEST_CASE("every gradient arrives once") {
-  for (const Shape& shape :
-       {Shape{7, 300, 4, 3}, Shape{7, 300, 5, 40}, Shape{3, 700, 1, 5000}, Shape{5, 400, 33, 65}})
-    for (const Text kind : {Text::one_token, Text::in_turn, Text::random}) {
-      Inputs in(shape, kind);
-      for (float& value : in.grad_y) value = std::rint(9 * value);
-      const Gradients want = backward_cpu(in.grad_y, in.tokens, in.shape);
-      for (const auto& version : testing::chosen(backward_versions())) {
-        CAPTURE(version.name, shape.T, shape.V, static_cast<int>(kind));
-        const Results got = run(version.launch, in);
-        REQUIRE(std::vector<double>(got.token.begin(), got.token.end()) == want.token.value);
-        REQUIRE(std::vector<double>(got.position.begin(), got.position.end()) ==
-                want.position.value);
-        REQUIRE(got.intact);
-      }
-    }
-}
-
-TEST_CASE("the sort puts the positions of a token behind each other, in their order") {
-  for (const size_t n : {size_t{0}, size_t{1}, size_t{511}, size_t{513}, size_t{3000}})
-    for (const size_t V : {size_t{1}, size_t{15}, size_t{16}, size_t{300}, size_t{70000}}) {
-      std::vector<std::int32_t> tokens = make_tokens(n, V, Text::random);
-      for (size_t i = 0; i < n; i += 7) tokens[i] = i % 2 == 0 ? -3 : static_cast<int>(V);
-      Guarded<std::int32_t> d_tokens(tokens, 1);
-      const Shape shape{1, n, 1, V};
-      Workspace workspace(shape);
-      sort(d_tokens.data(), shape, workspace);
-      std::vector<Entry> want;
-      for (size_t i = 0; i < n; ++i)
-        want.push_back({static_cast<std::uint32_t>(is_token(tokens[i], V) ? tokens[i] : V),
-                        static_cast<std::uint32_t>(i)});
-      std::stable_sort(want.begin(), want.end(),
-                       [](const Entry& a, const Entry& b) { return a.token < b.token; });
-      const std::vector<Entry> got = workspace.entries[sort_rounds(V) % 2 == 1 ? 0 : 1].to_host();
-      CAPTURE(n, V);
-      for (size_t i = 0; i < n; ++i)
-        REQUIRE((got[i].token == want[i].token && got[i].position == want[i].position));
-      for (const std::uint32_t first : workspace.first.to_host()) REQUIRE(first == kNowhere);
-      REQUIRE(d_tokens.intact());
-    }
-}
-
-TEST_CASE("every run gives the same bits where that is promised") {
-  const Inputs in({5, 211, 12, 7});
-  for (const auto& version : testing::chosen(backward_versions())) {
-    if (!version.launch.deterministic) continue;
-    CAPTURE(version.name);
-    const Results first = run(version.launch, in);
-    for (int repeat = 0; repeat < 5; ++repeat) {
-      const Results again = run(version.launch, in);
-      REQUIRE((same_bits(again.token, first.token) && same_bits(again.position, first.position)));
-    }
-  }
-}
-
-TEST_CASE("the two halves of a backward pass are the whole, on any stream") {
-  const Inputs in({5, 61, 12, 500, 70});
-  const Results want = run(kBackwardVersions[2].launch, in);
-  hipStream_t stream = nullptr;
-  HIP_CHECK(hipStreamCreate(&stream));
-  DeviceBuffer<std::int32_t> d_tokens(in.tokens);
-  DeviceBuffer<float> d_grad_y(in.grad_y);
-  DeviceBuffer<float> d_token(in.token_table.size()), d_position(in.position_table.size());
-  Workspace workspace(in.shape);
-  sort(d_tokens.data(), in.shape, workspace, stream);
-  d_tokens.poison();  // the sums do not need them any more
-  backward_sorted(d_token.data(), d_position.data(), d_grad_y.data(), in.shape, workspace, stream);
-  HIP_CHECK(hipStreamSynchronize(stream));
-  REQUIRE(
-      (same_bits(d_token.to_host(), want.token) && same_bits(d_position.to_host(), want.position)));
-  HIP_CHECK(hipStreamDestroy(stream));
-}
-
-// The tables of few tokens and few columns are many, and those of many columns few.
-TEST_CASE("a workspace is enough for every smaller batch") {
-  for (const size_t C : {size_t{1}, size_t{64}, size_t{400}})
-    for (const size_t V : {size_t{1}, size_t{65}, size_t{384}, size_t{385}})
-      for (const size_t T : {size_t{1}, size_t{100}, size_t{1000}, size_t{21121}})
-        for (const size_t B : {size_t{1}, size_t{7}}) {
-          CAPTURE(C, V, T, B);
-          const size_t most = partials_of({B, T, C, V});
-          REQUIRE(partials_of({B, T - 1, C, V}) <= most);
-          if (!table_fits(V)) continue;
-          const TablePlan shares = plan_table({B, T, C, V});
-          REQUIRE(shares.slices * V * C <= most);
-          REQUIRE(shares.groups * V * kTableWidth * sizeof(float) <= 48 * 1024);
-          REQUIRE(shares.slices * shares.slice >= B * T);
-        }
-}
-
-// A workspace is used again and again, for other tokens and for smaller batches.
-TEST_CASE("nothing is left of the batch before") {
-  const Inputs large({4, 100, 8, 30, 128}, Text::in_turn), small({2, 50, 8, 30, 128}, Text::random);
-  for (const auto& version : testing::chosen(backward_versions())) {
-    CAPTURE(version.name);
-    Workspace workspace(large.shape);
-    REQUIRE_OK(check(version.launch, large, run(version.launch, large, workspace)));
-    REQUIRE_OK(check(version.launch, small, run(version.launch, small, workspace)));
-    REQUIRE_OK(check(version.launch, large, run(version.launch, large, workspace)));
-  }
-}
-
-TEST_CASE("NaN of a gradient reaches its own token and its own position") {
-  Inputs in({3, 20, 4, 9});
-  in.grad_y[25 * 4 + 2] = kNan;  // sequence 1, place 5
-  for (const auto& version : testing::chosen(backward_versions())) {
-    CAPTURE(version.name);
-    const Results got = run(version.launch, in);
-    for (size_t i = 0; i < got.token.size(); ++i)
-      REQUIRE(std::isnan(got.token[i]) == (i == static_cast<size_t>(in.tokens[25]) * 4 + 2));
-    for (size_t i = 0; i < got.position.size(); ++i)
-      REQUIRE(std::isnan(got.position[i]) == (i == 5 * 4 + 2));
-  }
-}
-
-// The loss is linear in the tables: a central difference has no error but its rounding. With values
-// and steps that are multiples of 2^-10 there is none at all.
-TEST_CASE("the gradients agree with finite differences in double") {
-  const Shape shape{2, 5, 3, 4, 6};
-  Inputs in(shape);
-  for (std::vector<float>* values : {&in.token_table, &in.position_table, &in.grad_y})
-    for (float& value : *values) value = std::rint(1024 * value) / 1024;
-  const Gradients want = backward_cpu(in.grad_y, in.tokens, shape);
-  const auto slope = [&](float& argument) {
-    const auto loss = [&](float by) {
-      const float middle = argument;
-      argument += by;
-      const std::vector<double> y =
-          forward_cpu(in.tokens, in.token_table, in.position_table, shape);
-      argument = middle;
-      double total = 0;
-      for (size_t i = 0; i < y.size(); ++i) total += y[i] * static_cast<double>(in.grad_y[i]);
-      return total;
+TEST_CASE("a small grid goes round") {
+  const Inputs in({3, 21, 36, 65, 23});
+  for (const size_t blocks : {1, 2}) {
+    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const auto keep_on = [&](const char* name, const Comparison& result) {
+      CAPTURE(name, blocks);
+      CHECK(result.ok);
     };
-    return loss(0.5f) - loss(-0.5f);
-  };
-  for (size_t i = 0; i < in.token_table.size(); ++i)
-    REQUIRE(slope(in.token_table[i]) == want.token.value[i]);
-  for (size_t i = 0; i < in.position_table.size(); ++i)
-    REQUIRE(slope(in.position_table[i]) == want.position.value[i]);
+    for (const auto& version : testing::chosen(versions()))
+      keep_on(version.name, check(version.launch, in));
+    for (const auto& version : testing::chosen(backward_versions()))
+      keep_on(version.name, check(version.launch, in));
+  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every version agrees with NumPy", "[numpy]") {

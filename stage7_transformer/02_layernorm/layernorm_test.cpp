@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage7_transformer/02_layernorm/matrices_for_tests.h"
 
 namespace {
@@ -271,7 +272,7 @@ TEST_CASE("a small grid goes round") {
       if (rows * cols > 50000) continue;
       const Inputs in({rows, cols});
       for (const size_t blocks : {1, 2}) {
-        vector_add::grid_limit = blocks * kTeamThreads;
+        const vector_add::FewBlocks few(blocks);
         const auto keep_on = [&](const char* name, const Comparison& result) {
           CAPTURE(name, rows, cols, blocks);
           CHECK(result.ok);
@@ -283,7 +284,6 @@ TEST_CASE("a small grid goes round") {
           keep_on(version.name, check(version.launch, in));
       }
     }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every run gives the same bits, and so does a graph") {

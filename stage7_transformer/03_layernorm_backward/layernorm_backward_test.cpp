@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/02_layernorm/matrices_for_tests.h"
 #include "stage7_transformer/03_layernorm_backward/problem.h"
@@ -134,7 +135,7 @@ TEST_CASE("a small grid goes round") {
   for (const size_t cols : {size_t{5}, size_t{70}, size_t{128}}) {
     const Inputs in({37, cols});
     for (const size_t blocks : {1, 2}) {
-      vector_add::grid_limit = blocks * layernorm::kTeamThreads;
+      const vector_add::FewBlocks few(blocks);
       for (const auto& version : testing::chosen(versions())) {
         CAPTURE(version.name, cols, blocks);
         const Comparison result = check(version.launch, in, true);
@@ -146,7 +147,6 @@ TEST_CASE("a small grid goes round") {
       }
     }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 // The parts of a large device, of which there may be more than one round per thread.

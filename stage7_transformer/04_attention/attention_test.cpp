@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/graph.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage7_transformer/04_attention/arrays_for_tests.h"
 
 namespace {
@@ -127,6 +128,18 @@ TEST_CASE("scores of ten thousand stay finite, and within the bound") {
   }
 }
 
+// A maximum that begins with 0 would leave all exponentials 0.
+TEST_CASE("scores that are all far below 0 are as accurate as others") {
+  for (const auto& [Tq, Tk, D] : {Lengths{40, 40, 16}, {3, 300, 20}})
+    for (const bool causal : {true, false}) {
+      Inputs in(problem_of(1, 2, Tq, Tk, D, causal));
+      for (float& value : in.q) value = 30 + value;
+      for (float& value : in.k) value = value - 10;
+      CAPTURE(Tq, Tk, D, causal);
+      require_right(in, kPacked);
+    }
+}
+
 TEST_CASE("values that are all 1 come out as 1, and rows of equal scores as means") {
   // A key that is missed, or counted twice, in one of the two sums only.
   for (const size_t T : {5, 64, 129}) {
@@ -190,6 +203,25 @@ TEST_CASE("a future token changes no earlier output, bit for bit") {
   }
 }
 
+// No exercise has the product with the values. The sums that see the value are NaN, the others are
+// within their bound.
+TEST_CASE("NaN of a value reaches the queries that see it, and no other") {
+  for (const auto& [Tq, Tk, D] : {Lengths{9, 9, 3}, {67, 90, 8}, {90, 67, 8}}) {
+    Inputs in(problem_of(1, 2, Tq, Tk, D, true), 2);
+    const Values plain = expect(in).out;
+    const size_t token = Tk - 5;
+    plant(in.v, Tk, D, token, 1, kNan);
+    const Reach queries = reach_of_queries(in.p, Of::v, token);
+    for (const auto& version : testing::chosen(versions())) {
+      CAPTURE(version.name, Tq, Tk);
+      Values want = plain;
+      for (size_t i = 0; i < want.value.size(); ++i)
+        if (i % D == 1 && i / D % Tq >= queries.first) want.value[i] = kNan;
+      REQUIRE_OK(against(run(version.launch, in, kPacked).out, want));
+    }
+  }
+}
+
 // Tagged as a case that learners' kernels need not pass: exercises ask for finite numbers.
 TEST_CASE("what a query does not see adds nothing to it, whatever it is", "[harness]") {
   for (const auto& [Tq, Tk, D] : kUnseenSizes) {
@@ -218,7 +250,18 @@ TEST_CASE("what a query does not see adds nothing to it, whatever it is", "[harn
   }
 }
 
-TEST_CASE("the same bits on every run, on any stream, from a graph, and without lse") {
+TEST_CASE("a small grid goes round") {
+  const Inputs in(problem_of(2, 3, 21, 30, 12, true), 2), blind(problem_of(1, 2, 90, 9, 12, true));
+  for (const size_t blocks : {1, 2}) {
+    vector_add::grid_limit = blocks * vector_add::kBlock;
+    CAPTURE(blocks);
+    require_right(in, kPacked);
+    require_right(blind, kPacked);
+  }
+  vector_add::grid_limit = vector_add::kMaxThreads;
+}
+
+TEST_CASE("the same bits on every run, on any stream, and from a graph") {
   const Inputs in(problem_of(2, 2, 70, 70, 16, true), 3);
   const gpu::Stream stream;
   for (const auto& version : testing::chosen(versions())) {
@@ -228,12 +271,21 @@ TEST_CASE("the same bits on every run, on any stream, from a graph, and without 
          {run(version.launch, in, kPacked), run(version.launch, in, kPacked, stream),
           run(version.launch, in, kPacked, nullptr, true)})
       REQUIRE((same_bits(first.out, next.out) && same_bits(first.lse, next.lse)));
-    Array q(in.p, 70, {}), k(in.p, 70, {}), v(in.p, 70, {}), out(in.p, 70, {});
-    q.fill(in.q), k.fill(in.k), v.fill(in.v);
-    Guarded<float> memory(version.launch.memory(in.p), 0);
-    version.launch.run(out.view(), nullptr, q.view(), k.view(), v.view(), in.p, memory.data(),
-                       nullptr);
-    REQUIRE(same_bits(first.out, out.to_host()));
+  }
+}
+
+TEST_CASE("without lse out has the same bits, with queries that see no key, too") {
+  for (const auto& [Tq, Tk, D] : {Lengths{70, 70, 16}, {9, 4, 12}, {3, 0, 8}}) {
+    const Inputs in(problem_of(2, 2, Tq, Tk, D, true), 3);
+    for (const auto& version : testing::chosen(versions())) {
+      CAPTURE(version.name, Tq, Tk);
+      Array q(in.p, Tq, {}), k(in.p, Tk, {}), v(in.p, Tk, {}), out(in.p, Tq, {});
+      q.fill(in.q), k.fill(in.k), v.fill(in.v);
+      Guarded<float> memory(version.launch.memory(in.p), 0);
+      version.launch.run(out.view(), nullptr, q.view(), k.view(), v.view(), in.p, memory.data(),
+                         nullptr);
+      REQUIRE(same_bits(run(version.launch, in, {{}, {}, {}, {}}).out, out.to_host()));
+    }
   }
 }
 

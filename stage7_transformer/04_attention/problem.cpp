@@ -49,7 +49,8 @@ std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bo
 void require_sizes(const Options& options, double arrays) {
   require_work(options);
   const std::vector<size_t>& s = options.sizes;
-  if (s[3] > 256) throw UsageError("--size: a head D has at most 256 numbers");
+  if (s[3] > kMostDepth)
+    throw UsageError("--size: a head D has at most " + std::to_string(kMostDepth) + " numbers");
   const double needed = bytes(problem_of(s[0], s[1], s[2], s[2], s[3], true), arrays, arrays);
   require_device_memory(needed);
   // The host makes and compares the same arrays; on the CPU backend beside the device's.
@@ -100,9 +101,9 @@ Row refused_row(const char* version, const char* lesson, const std::string& why)
 // ---- What launchers share -----------------------------------------------------------------------
 
 void check(const Problem& p) {
-  if (p.D == 0 || p.D > 256)
+  if (p.D == 0 || p.D > kMostDepth)
     throw std::invalid_argument("attention: a head of " + std::to_string(p.D) +
-                                " numbers; it must have 1 to 256");
+                                " numbers; it must have 1 to " + std::to_string(kMostDepth));
   if (!(p.scale > 0) || std::isinf(p.scale))
     throw std::invalid_argument("attention: the scale must be above 0 and finite");
 }

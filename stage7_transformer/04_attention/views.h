@@ -8,8 +8,10 @@
 
 namespace attention {
 
+inline constexpr size_t kMostDepth = 256;  // numbers of a head
+
 struct Problem {
-  size_t B, H, Tq, Tk, D;
+  size_t B, H, Tq, Tk, D;  // D: 1 to kMostDepth
   bool causal;
   float scale;  // above 0; usually 1 / sqrt(D)
 

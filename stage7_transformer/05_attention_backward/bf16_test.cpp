@@ -163,6 +163,15 @@ TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long
   }
 }
 
+TEST_CASE("flash_bf16: gradients of rows that begin at no multiple of 16 bytes") {
+  if (!available()) return;
+  for (const size_t D : {5, 20, 61})
+    for (const bool causal : {false, true}) {
+      CAPTURE(D, causal);
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, 9, 7, D, causal)), {true, 0}));
+    }
+}
+
 TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
           "[long]") {
   if (!available()) return;

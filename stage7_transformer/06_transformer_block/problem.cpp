@@ -13,6 +13,10 @@ void check(const Shape& shape) {
     throw std::invalid_argument("transformer_block: " + std::to_string(shape.C) +
                                 " channels are no multiple of " + std::to_string(shape.H) +
                                 " heads");
+  if (shape.D() > attention::kMostDepth)
+    throw std::invalid_argument("transformer_block: heads of " + std::to_string(shape.D()) +
+                                " channels; attention takes up to " +
+                                std::to_string(attention::kMostDepth));
 }
 
 attention::Problem attention_problem(const Shape& shape) {

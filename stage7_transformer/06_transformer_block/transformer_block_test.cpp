@@ -316,6 +316,8 @@ TEST_CASE("a single parameter, or input, that is off by a five-hundredth is seen
 
 TEST_CASE("shapes that can't be are refused") {
   REQUIRE_THROWS_AS(check({1, 1, 10, 3}), std::invalid_argument);
+  REQUIRE_THROWS_AS(check({1, 1, 2 * attention::kMostDepth + 2, 2}), std::invalid_argument);
+  REQUIRE_NOTHROW(check({1, 1, 2 * attention::kMostDepth, 2}));
   for (const Shape& shape : {Shape{0, 1, 2, 1}, {1, 0, 2, 1}, {1, 1, 0, 1}, {1, 1, 2, 0}})
     REQUIRE_THROWS_AS(check(shape), std::invalid_argument);
 }

@@ -1,21 +1,23 @@
 #include "stage7_transformer/07_train_shakespeare/checkpoint.h"
 
-#include <filesystem>
 #include <stdexcept>
 
-#include "common/safetensors.h"
 #include "stage5_training/05_sequential/checkpoint.h"
 
 namespace train_shakespeare {
 
 namespace {
 
-void check_claim(const std::string& path, const ModelSizes& claimed) {
+// The tensors of the layers and of the positions alone must be there.
+void check_claim(const std::string& path, const safetensors::File& file,
+                 const ModelSizes& claimed) {
   const double layers = static_cast<double>(claimed.layers);
   const double width = static_cast<double>(claimed.width);
   const double context = static_cast<double>(claimed.context);
-  const double bytes = sizeof(float) * width * (layers * 12 * width + context);
-  if (bytes > static_cast<double>(std::filesystem::file_size(path)))
+  double there = 0;
+  for (const safetensors::Tensor& tensor : file.tensors)
+    there += static_cast<double>(tensor.values.size());
+  if (width * (layers * 12 * width + context) > there)
     throw std::runtime_error(path + " claims " + std::to_string(claimed.layers) +
                              " layers of width " + std::to_string(claimed.width) +
                              " for a context of " + std::to_string(claimed.context) +
@@ -24,9 +26,9 @@ void check_claim(const std::string& path, const ModelSizes& claimed) {
 
 }  // namespace
 
-Checkpoint read_checkpoint(const std::string& path) {
+Checkpoint checkpoint_of(const std::string& path, const safetensors::File& file) {
   try {
-    const sequential::TrainingState state = sequential::state_of(safetensors::read(path).metadata);
+    const sequential::TrainingState state = sequential::state_of(file.metadata);
     const auto text = [&](const char* name) {
       const auto found = state.more.find(name);
       if (found == state.more.end())
@@ -45,7 +47,7 @@ Checkpoint read_checkpoint(const std::string& path) {
         shakespeare::Vocabulary::from_text(text("vocabulary")),
         state.steps};
     check(checkpoint.sizes);
-    check_claim(path, checkpoint.sizes);
+    check_claim(path, file, checkpoint.sizes);
     return checkpoint;
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + " holds no model that writes: " + error.what());

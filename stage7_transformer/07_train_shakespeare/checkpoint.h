@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "common/safetensors.h"
 #include "stage7_transformer/07_train_shakespeare/settings.h"
 #include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
 
@@ -16,9 +17,10 @@ struct Checkpoint {
   std::uint64_t steps;
 };
 
-// Throws std::runtime_error, one line that names the file, where it is no checkpoint of this step,
-// or claims a model that is larger than the file: before memory is taken for it.
-Checkpoint read_checkpoint(const std::string& path);
+// `file` is what safetensors::read(path) has returned. Throws std::runtime_error, one line that
+// names the file, where it is no checkpoint of this step, or claims a model that is larger than the
+// file: before memory is taken for it.
+Checkpoint checkpoint_of(const std::string& path, const safetensors::File& file);
 
 // What a checkpoint says beside parameters, steps, seed and optimizer.
 std::map<std::string, std::string> facts_of(const ModelSizes& sizes,

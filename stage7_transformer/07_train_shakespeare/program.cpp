@@ -154,9 +154,10 @@ void generate(const Options& options, Report& report) {
   const size_t count = count_of(options, "--generate", 1, kWritten);
   const Sampling sampling = sampling_of(options);
   training::load_or_refuse([&] {
-    const Checkpoint checkpoint = read_checkpoint(path);
+    const safetensors::File file = safetensors::read(path);
+    const Checkpoint checkpoint = checkpoint_of(path, file);
     Model model(checkpoint.sizes, checkpoint.vocabulary.size());
-    sequential::load(path, model);
+    sequential::load(path, file, model);
     const std::string prompt = prompt_of(options, checkpoint.vocabulary);
     report.line(path + ": " + model.description() + " behind " + std::to_string(checkpoint.steps) +
                 " steps");
@@ -173,11 +174,12 @@ void generate(const Options& options, Report& report) {
 void evaluate(const Options& options, const Data& data, Report& report) {
   const std::string& path = options.training.evaluate;
   training::load_or_refuse([&] {
-    const Checkpoint checkpoint = read_checkpoint(path);
+    const safetensors::File file = safetensors::read(path);
+    const Checkpoint checkpoint = checkpoint_of(path, file);
     if (checkpoint.vocabulary.characters() != data.corpus.vocabulary.characters())
       throw std::invalid_argument(path + " knows other characters than " + data.name);
     Model model(checkpoint.sizes, checkpoint.vocabulary.size());
-    sequential::load(path, model);
+    sequential::load(path, file, model);
     Pass pass(checkpoint.sizes, checkpoint.vocabulary.size(), transformer_block::kBest);
     const DeviceBuffer<std::uint8_t> text(data.corpus.validation);
     report.line(path + ": " + model.description() + " behind " + std::to_string(checkpoint.steps) +

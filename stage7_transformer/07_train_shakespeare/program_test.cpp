@@ -25,6 +25,7 @@ TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   program.require_refusal("--config large", "neither small nor medium");
   program.require_refusal("--config small --size 1x1x4x4x1", "leave one away");
   program.require_refusal("--size 1x3x8x4x1", "multiple of 3 heads");
+  program.require_refusal("--size 1x2x1024x8x1", "heads of 512 channels");
   program.require_refusal("--size 1x0x8x4x1", "at least 1");
   program.require_refusal("--quick --steps 0", "--steps: '0'");
   program.require_refusal("--quick --temperature x", "--temperature: 'x'");

@@ -14,6 +14,7 @@ namespace shakespeare_test {
 
 using namespace train_shakespeare;
 using trainer_test::losses_of;
+using trainer_test::parameters_after;
 using trainer_test::require_agrees;
 using trainer_test::require_damage_refused;
 using trainer_test::require_refused;

@@ -115,7 +115,7 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   refuses_with(settings, Corpus(foreign), "vocabulary");
 
   require_damage_refused(training, path, [](const std::string& file) {
-    REQUIRE(contains_text(complaint([&] { read_checkpoint(file); }), file));
+    REQUIRE(contains_text(complaint([&] { checkpoint_of(file, safetensors::read(file)); }), file));
   });
 
   // A claim that is larger than the file is refused before there is a model.
@@ -123,11 +123,13 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   claims.metadata = safetensors::read(path).metadata;
   claims.metadata["training.more.layers"] = "999999999";
   safetensors::write(damaged, claims);
-  REQUIRE(contains_text(complaint([&] { read_checkpoint(damaged); }), "claims 999999999 layers"));
+  REQUIRE(contains_text(complaint([&] { checkpoint_of(damaged, safetensors::read(damaged)); }),
+                        "claims 999999999 layers"));
 }
 
 TEST_CASE("models and texts that can't be are refused") {
   REQUIRE(contains_text(complaint([] { Model({1, 3, 8, 4, 1}, 5); }), "multiple of 3 heads"));
+  REQUIRE(contains_text(complaint([] { Model({1, 1, 257, 4, 1}, 5); }), "heads of 257 channels"));
   REQUIRE_THROWS_AS(Model({0, 1, 8, 4, 1}, 5), std::invalid_argument);
   REQUIRE_THROWS_AS(Model({1, 1, 8, 0, 1}, 5), std::invalid_argument);
   REQUIRE_THROWS_AS(Model({1, 1, 8, 4, 0}, 5), std::invalid_argument);

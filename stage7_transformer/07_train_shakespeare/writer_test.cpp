@@ -98,7 +98,8 @@ TEST_CASE("a full context goes on from its last half") {
   REQUIRE_THROWS_AS(writer.read({255}), std::invalid_argument);
 }
 
-TEST_CASE("what is chosen: the most probable, of the k most probable, by their shares") {
+TEST_CASE("what is chosen: the most probable, of the k most probable, by their shares",
+          "[harness]") {
   const std::vector<float> logits{1, 3, -1, 3, 2};
   REQUIRE(choose(logits, {0, 0, 1}, 0) == 1);  // the first of two alike
   std::vector<double> counts(5);
@@ -119,7 +120,7 @@ TEST_CASE("what is chosen: the most probable, of the k most probable, by their s
   REQUIRE(choose(logits, {1, 0, 9}, 3) == choose(logits, {1, 0, 9}, 3));
 }
 
-TEST_CASE("what is written: only known characters, the same for a seed") {
+TEST_CASE("what is written: only known characters, the same for a seed", "[harness]") {
   Trained trained({1, 2, 16, 20, 8});
   const Vocabulary& vocabulary = trained.training.vocabulary;
   const auto written = [&](const Sampling& sampling, const std::string& prompt = "\n") {

@@ -1,4 +1,4 @@
-// train_sales::read_checkpoint(): what it says of the sales writes back to the same.
+// train_sales::checkpoint_of(): what it says of the sales writes back to the same.
 #include <cmath>
 #include <cstring>
 
@@ -7,10 +7,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using train_sales::Encoding;
-  static fuzz::MemoryFile file;
-  file.fill(fuzz::text_of(data, size));
-  const auto checkpoint =
-      fuzz::read_or_refused(file.path(), [] { return train_sales::read_checkpoint(file.path()); });
+  const auto checkpoint = fuzz::read_or_refused(fuzz::kName, [&] {
+    return train_sales::checkpoint_of(fuzz::kName,
+                                      safetensors::parse(fuzz::kName, fuzz::bytes_of(data, size)));
+  });
   if (!checkpoint) return 0;
 
   const Encoding& encoding = checkpoint->encoding;

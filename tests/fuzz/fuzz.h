@@ -1,6 +1,9 @@
 // What the fuzz targets share. A target is a program of libFuzzer's: LLVMFuzzerTestOneInput() gives
 // the bytes to a reader, and a crash, a sanitizer's report, an exception that the reader does not
 // document, or an expect() that does not hold is a finding.
+//
+// Ten million inputs are tried: a reader is given the bytes themselves. To the byte behind them
+// AddressSanitizer lets nobody. A file takes ten times as long, so only some inputs become one.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,6 +17,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "common/printable.h"
 
@@ -26,9 +30,20 @@ inline void expect(bool holds, const char* property) {
   std::abort();
 }
 
-inline std::string text_of(const std::uint8_t* data, std::size_t size) {
-  return std::string(reinterpret_cast<const char*>(data), size);
+inline std::string_view bytes_of(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
 }
+
+// Whether this input, one of 64, goes to the file system too. Its bytes decide, so that a finding
+// can be shown again. (The sum is FNV-1a.)
+inline bool is_chosen(std::string_view bytes) {
+  std::uint32_t sum = 0x811C9DC5u;
+  for (const char c : bytes) sum = (sum ^ static_cast<unsigned char>(c)) * 0x01000193u;
+  return (sum >> 16) % 64 == 0;
+}
+
+// The name of what is no file: messages begin with it.
+inline const std::string kName = "input";
 
 // A file that is nowhere on a disk; its path opens it anew. Linux only.
 class MemoryFile {
@@ -40,7 +55,7 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
 
   const std::string& path() const { return path_; }
-  void fill(const std::string& content) {
+  void fill(std::string_view content) {
     const bool filled =
         ftruncate(file_, 0) == 0 &&
         pwrite(file_, content.data(), content.size(), 0) == static_cast<ssize_t>(content.size());
@@ -80,19 +95,40 @@ inline void expect_line(const std::string& message, const std::string& begin) {
   expect(message.size() < begin.size() + 400, "a message is not long");
 }
 
-// What read() returns, or nothing where it throws std::runtime_error about the file `path`. Other
+// What read() returns, or nothing where it throws std::runtime_error about the file `name`. Other
 // exceptions are findings.
 template <class Read>
-auto read_or_refused(const std::string& path, Read read, std::string* complaint = nullptr)
+auto read_or_refused(const std::string& name, Read read, std::string* complaint = nullptr)
     -> std::optional<decltype(read())> {
   try {
     return read();
   } catch (const std::runtime_error& error) {
     const std::string message = error.what();
-    expect_line(message, path);
-    if (complaint != nullptr) *complaint = message.substr(path.size());
+    expect_line(message, name);
+    if (complaint != nullptr) *complaint = message.substr(name.size());
     return {};
   }
+}
+
+// What parse(kName, bytes) returns, or nothing where it refuses them. A file of an input that is
+// chosen must be read to the same by read(path), or be refused in the same words; to_bytes() tells
+// what is the same.
+template <class Parse, class Read, class ToBytes>
+auto parsed(std::string_view bytes, Parse parse, Read read, ToBytes to_bytes,
+            std::string* complaint = nullptr) {
+  std::string said, said_of_file;
+  const auto got = read_or_refused(
+      kName, [&] { return parse(kName, bytes); }, &said);
+  if (is_chosen(bytes)) {
+    static MemoryFile file;
+    file.fill(bytes);
+    const auto same = read_or_refused(
+        file.path(), [&] { return read(file.path()); }, &said_of_file);
+    expect(said_of_file == said, "a file is refused as its bytes are");
+    if (got) expect(to_bytes(*same) == to_bytes(*got), "a file holds what its bytes do");
+  }
+  if (complaint != nullptr) *complaint = said;
+  return got;
 }
 
 }  // namespace fuzz

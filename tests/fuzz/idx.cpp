@@ -1,5 +1,5 @@
-// read_idx_images() and read_idx_labels(): what they accept of a plain file is the whole file, and
-// the same file packed gives the same images, labels or complaint.
+// parse_idx_images() and parse_idx_labels(): what they accept of a plain file is the whole file,
+// and the same file packed gives the same images, labels or complaint.
 #include "tests/fuzz/idx.h"
 
 #include <algorithm>
@@ -33,19 +33,17 @@ void check(const Labels& labels) {
                "each label is below the number of classes");
 }
 
-template <class Read>
-void feed(const std::string& bytes, Read read) {
-  static fuzz::MemoryFile plain, packed;
-  plain.fill(bytes);
+// `packed` holds the bytes as gzip has them; it is empty where they are packed themselves.
+template <class Parse, class Read>
+void feed(std::string_view bytes, const std::string& packed, Parse parse, Read read) {
+  const auto write = [](const auto& content) { return to_file(content); };
   std::string complaint, complaint_packed;
-  const auto got = fuzz::read_or_refused(
-      plain.path(), [&] { return read(plain.path()); }, &complaint);
+  const auto got = fuzz::parsed(bytes, parse, read, write, &complaint);
   if (got) check(*got);
-  if (fuzz::is_gzip(bytes)) return;
+  if (packed.empty()) return;
   if (got) fuzz::expect(to_file(*got) == bytes, "what was read writes back to the same file");
-  packed.fill(fuzz::gzip(bytes));
   const auto same = fuzz::read_or_refused(
-      packed.path(), [&] { return read(packed.path()); }, &complaint_packed);
+      fuzz::kName, [&] { return parse(fuzz::kName, packed); }, &complaint_packed);
   fuzz::expect(complaint == complaint_packed, "a packed file is refused as the plain one is");
   if (got) fuzz::expect(to_file(*same) == bytes, "a packed file holds what the plain one does");
 }
@@ -53,8 +51,14 @@ void feed(const std::string& bytes, Read read) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string bytes = fuzz::text_of(data, size);
-  feed(bytes, [](const std::string& path) { return read_idx_images(path); });
-  feed(bytes, [](const std::string& path) { return read_idx_labels(path, kClasses); });
+  const std::string_view bytes = fuzz::bytes_of(data, size);
+  const std::string packed = fuzz::is_gzip(bytes) ? "" : fuzz::gzip(bytes);
+  feed(bytes, packed, parse_idx_images, read_idx_images);
+  feed(
+      bytes, packed,
+      [](const std::string& path, std::string_view content) {
+        return parse_idx_labels(path, content, kClasses);
+      },
+      [](const std::string& path) { return read_idx_labels(path, kClasses); });
   return 0;
 }

@@ -1,13 +1,11 @@
-// mnist::read(): a folder with four files, some of which may be missing. In an input they stand one
-// behind the other with the line "----" between them; one that begins with gzip's bytes is named
-// .gz.
+// mnist::parse(): two files of images and two of labels. In an input they stand one behind the
+// other with the line "----" between them; what is missing at its end is empty.
 #include "stage5_training/08_train_mnist/mnist_data.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
-#include "tests/fuzz/idx.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 
@@ -23,28 +21,20 @@ void check(const mnist::Digits& digits) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const fuzz::Folder folder;
-  const std::string mnist = folder.file("mnist"), border = "----\n";
-  std::filesystem::create_directory(mnist);
-
-  static std::string there[std::size(mnist::kFiles)];
-  const std::string bytes = fuzz::text_of(data, size);
+  constexpr std::string_view kBorder = "----\n";
+  const std::string_view bytes = fuzz::bytes_of(data, size);
+  mnist::File files[std::size(mnist::kFiles)];
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < std::size(mnist::kFiles); ++i) {
-    const std::size_t end = std::min(bytes.find(border, begin), bytes.size());
-    const std::string file = bytes.substr(std::min(begin, end), end - std::min(begin, end));
-    begin = end + border.size();
-    if (file == there[i]) continue;  // as the last input had it
-    const std::string path = mnist + "/" + mnist::kFiles[i];
-    std::remove(path.c_str());
-    std::remove((path + ".gz").c_str());
-    if (!file.empty())
-      std::ofstream(fuzz::is_gzip(file) ? path + ".gz" : path, std::ios::binary) << file;
-    there[i] = file;
+  for (std::size_t i = 0; i < std::size(mnist::kFiles) && begin <= size; ++i) {
+    const std::size_t end = std::min(bytes.find(kBorder, begin), size);
+    files[i] = {fuzz::kName + "/" + mnist::kFiles[i],
+                std::string(bytes.substr(begin, end - begin))};
+    begin = end + kBorder.size();
   }
-
-  const auto digits =
-      fuzz::read_or_refused(folder.path(), [&] { return mnist::read(folder.path()); });
-  if (digits) check(digits->train), check(digits->test);
+  for (std::size_t i = 0; i < std::size(mnist::kFiles); i += 2) {
+    const auto digits =
+        fuzz::read_or_refused(fuzz::kName, [&] { return mnist::parse(files[i], files[i + 1]); });
+    if (digits) check(*digits);
+  }
   return 0;
 }

@@ -1,4 +1,4 @@
-// read_npy(): an array that was read and is written again, as doubles, is the same.
+// parse_npy(), read_npy(): an array that was read and is written again, as doubles, is the same.
 #include "common/npy.h"
 
 #include <cstring>
@@ -22,17 +22,14 @@ std::string to_file(const NpyArray& array) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static fuzz::MemoryFile file, written;
-  file.fill(fuzz::text_of(data, size));
-  const auto array = fuzz::read_or_refused(file.path(), [] { return read_npy(file.path()); });
+  const auto array = fuzz::parsed(fuzz::bytes_of(data, size), parse_npy, read_npy, to_file);
   if (!array) return 0;
 
   std::size_t count = 1;
   for (const std::size_t extent : array->shape) count *= extent;
   fuzz::expect(array->size() == count, "there are as many values as the shape says");
   fuzz::expect(count <= size, "each value is in the file");
-  written.fill(to_file(*array));
-  const NpyArray again = read_npy(written.path());
+  const NpyArray again = parse_npy(fuzz::kName, to_file(*array));
   fuzz::expect(again.shape == array->shape, "the shape comes back");
   fuzz::expect(count == 0 || std::memcmp(again.values.data(), array->values.data(),
                                          count * sizeof(double)) == 0,

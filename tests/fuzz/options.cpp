@@ -1,12 +1,13 @@
-// parse_options(): the first byte of an input chooses the program and the backend, and each line
-// behind it is an argument. Only UsageError is thrown; what is accepted is within its limits, and
-// sizes that are written out give the same again.
+// CommandLine::parse(): the first byte of an input chooses the program and the backend, and each
+// line behind it is an argument. Only UsageError is thrown; what is accepted is within its limits,
+// and sizes that are written out give the same again.
 #include "common/options.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "common/option_values.h"
 #include "common/sizes.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -28,6 +29,15 @@ ProgramInfo plain_program() {
   return program;
 }
 
+// A program's command line on one backend. What is declared is declared once: that takes much
+// longer than to read a line.
+struct Program {
+  Program(const ProgramInfo& program, const std::string& backend)
+      : info(program), line(program, backend) {}
+  ProgramInfo info;
+  CommandLine line;
+};
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -38,18 +48,18 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-bool parse(std::vector<std::string> arguments, const ProgramInfo& program,
-           const std::string& backend, Options* options) {
-  arguments.insert(arguments.begin(), program.name);
+bool parse(std::vector<std::string> arguments, Program& program, Options* options) {
+  arguments.insert(arguments.begin(), program.info.name);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  return parse_options(static_cast<int>(arguments.size()), argv.data(), program, backend, options);
+  return program.line.parse(static_cast<int>(arguments.size()), argv.data(), options);
 }
 
-void check(const Options& options, const ProgramInfo& program, const std::string& backend) {
+void check(const Options& options, const ProgramInfo& program) {
   fuzz::expect(options.sizes.size() == program.sizes.size(), "a size for each dimension");
-  fuzz::expect(sizes::checked_product(options.sizes) <= sizes::kMostProduct, "sizes have a limit");
+  fuzz::expect(sizes::product(options.sizes, sizes::kMostProduct).has_value(),
+               "sizes have a limit");
   fuzz::expect(options.repeat >= 0 && options.repeat <= 1000000, "repeat has its range");
   for (const std::string& name : options.versions)
     fuzz::expect(std::any_of(program.versions.begin(), program.versions.end(),
@@ -66,8 +76,7 @@ void check(const Options& options, const ProgramInfo& program, const std::string
   std::string text;
   for (const std::size_t extent : options.sizes)
     text += (text.empty() ? "" : "x") + std::to_string(extent);
-  Options again;
-  fuzz::expect(parse({"--size", text}, program, backend, &again) && again.sizes == options.sizes,
+  fuzz::expect(option_values::parse_sizes(text, program) == options.sizes,
                "sizes that are written out are the same");
 }
 
@@ -78,15 +87,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const bool there = chdir(folder.path().c_str()) == 0;
   fuzz::expect(there, "the target can enter its folder");
   if (size == 0) return 0;
-  std::string text = fuzz::text_of(data + 1, size - 1);
+  std::string text(fuzz::bytes_of(data + 1, size - 1));
   std::replace(text.begin(), text.end(), '/', '_');   // nothing outside the folder
   std::replace(text.begin(), text.end(), '\0', '_');  // an argument can't hold it
-  static const ProgramInfo training = training_program(), plain = plain_program();
-  const ProgramInfo& program = (data[0] & 1) != 0 ? plain : training;
-  const std::string backend = (data[0] & 2) != 0 ? "cuda" : "cpu";
+  static Program programs[2][2] = {{{training_program(), "cpu"}, {training_program(), "cuda"}},
+                                   {{plain_program(), "cpu"}, {plain_program(), "cuda"}}};
+  Program& program = programs[data[0] & 1][data[0] >> 1 & 1];
   try {
     Options options;
-    if (parse(lines_of(text), program, backend, &options)) check(options, program, backend);
+    if (parse(lines_of(text), program, &options)) check(options, program.info);
   } catch (const UsageError& error) {
     const std::string message = error.what();
     fuzz::expect(!message.empty(), "a message says something");

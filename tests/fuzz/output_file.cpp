@@ -1,5 +1,5 @@
-// output_file::replace() beside a file of any name: only what a writer of the same file has left,
-// FILE.PROCESS.partial, may go.
+// output_file::writer_of() and replace() beside a file of any name: only what a writer of the same
+// file has left, FILE.PROCESS.partial, may go.
 #include "common/output_file.h"
 
 #include <algorithm>
@@ -26,11 +26,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const fuzz::Folder folder;
   constexpr std::size_t kMostOfName = 255;  // of Linux
   const std::string file = "F", content = "new";
-  const std::string name = fuzz::text_of(data, size);
+  const std::string name(fuzz::bytes_of(data, size));
   const bool is_name = !name.empty() && name.size() <= kMostOfName && name != "." && name != ".." &&
                        name != file &&
                        name.find_first_of(std::string("/\0", 2)) == std::string::npos;
   if (!is_name) return 0;
+  const bool has_writer = output_file::writer_of(name, file) != 0;
+  fuzz::expect(!has_writer || is_partial(name, file), "a writer has a number");
+  // A file that has no writer is passed over, whatever it is called: a few will do.
+  if (!has_writer && !fuzz::is_chosen(name)) return 0;
 
   const std::string beside = folder.file(name);
   { std::ofstream(beside) << "beside"; }

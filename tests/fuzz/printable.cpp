@@ -9,7 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string text = fuzz::text_of(data, size);
+  const std::string text(fuzz::bytes_of(data, size));
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
 
   const std::string shown = printable(text);

@@ -1,8 +1,10 @@
-// safetensors::read() and write(): a file that was read and is written again is the same.
+// safetensors::parse() and read(), bytes_of() and write(): a file that was read and is written
+// again is the same.
 #include "common/safetensors.h"
 
 #include <cstring>
 
+#include "common/input_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -23,21 +25,23 @@ void expect_same(const safetensors::File& got, const safetensors::File& want) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static fuzz::MemoryFile file;
-  static const fuzz::Folder folder;
-  file.fill(fuzz::text_of(data, size));
-  const auto read =
-      fuzz::read_or_refused(file.path(), [] { return safetensors::read(file.path()); });
-  if (!read) return 0;
+  const std::string_view bytes = fuzz::bytes_of(data, size);
+  const auto file =
+      fuzz::parsed(bytes, safetensors::parse, safetensors::read, safetensors::bytes_of);
+  if (!file) return 0;
 
-  for (const safetensors::Tensor& tensor : read->tensors) {
+  for (const safetensors::Tensor& tensor : file->tensors) {
     std::size_t count = 1;
     for (const std::size_t extent : tensor.shape) count *= extent;
     fuzz::expect(tensor.values.size() == count, "there are as many values as the shape says");
-    fuzz::expect(read->find(tensor.name) == &tensor, "each name is there once");
+    fuzz::expect(file->find(tensor.name) == &tensor, "each name is there once");
   }
+  const std::string again = safetensors::bytes_of(*file);
+  expect_same(safetensors::parse(fuzz::kName, again), *file);
+  if (!fuzz::is_chosen(bytes)) return 0;
+  static const fuzz::Folder folder;
   const std::string path = folder.file("again");
-  safetensors::write(path, *read);
-  expect_same(safetensors::read(path), *read);
+  safetensors::write(path, *file);
+  fuzz::expect(input_file::read(path) == again, "the file is those bytes");
   return 0;
 }

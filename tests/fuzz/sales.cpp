@@ -77,7 +77,7 @@ void check(const Sales& sales) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string text = fuzz::text_of(data, size);
+  const std::string_view text = fuzz::bytes_of(data, size);
   const Sales sales = sales::parse(text, 1);
   check(sales);
   if (!sales.rows.empty())

@@ -5,7 +5,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using shakespeare::Vocabulary;
   try {
-    const Vocabulary vocabulary = Vocabulary::from_text(fuzz::text_of(data, size));
+    const Vocabulary vocabulary = Vocabulary::from_text(std::string(fuzz::bytes_of(data, size)));
     fuzz::expect(vocabulary.size() >= 1 && vocabulary.size() <= 256, "1 to 256 characters");
     const Vocabulary again = Vocabulary::from_text(vocabulary.to_text());
     fuzz::expect(again.characters() == vocabulary.characters(), "the vocabulary comes back");

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -78,6 +79,20 @@ def commit() -> str:
     except OSError:
         return ""
     return found.stdout.strip()
+
+
+def build_folder(backend: str = "cpu") -> Path:
+    """Where scripts/course builds."""
+    return Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build") / backend
+
+
+def built(stage: str, name: str) -> Path:
+    """A program of a stage; a test that needs one is skipped where it is not built."""
+    for backend in ("cpu", "hip", "cuda"):
+        path = build_folder(backend) / stage / name
+        if path.is_file():
+            return path
+    pytest.skip(f"{name} is not built: run scripts/course test first")
 
 
 @pytest.fixture

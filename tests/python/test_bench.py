@@ -147,6 +147,7 @@ def test_a_run_is_valid(run: dict):
     (lambda r: r.update(kind="drawing"), "no bench of schema 1 but drawing"),
     (lambda r: r.pop("failures"), "the run has no 'failures'"),
     (lambda r: r["environment"].pop("torch"), "environment has no 'torch'"),
+    (lambda r: r.update(environment=1.5), "'environment' cannot be 1.5"),
     (lambda r: r["environment"].update(processors="4"), "environment: 'processors' cannot be"),
     (lambda r: r["reports"][0].pop("device"), "reports[0]: the report has no 'device'"),
     (lambda r: r["failures"].append({"step": "1.1"}), "failures[0] has no 'program'"),
@@ -160,15 +161,17 @@ def test_an_invalid_run_is_refused_by_name(run: dict, change, words: str):
 
 def test_runs_are_read_from_files_sets_reports_and_folders(tmp_path: Path, run: dict, report: dict):
     contents = {"run.json": run, "set.json": {"schema": 1, "kind": "bench_set", "runs": [run, run]},
-                "report.json": report, "list.json": [], "broken.json": {**run, "kind": "x"}}
+                "report.json": report, "list.json": [], "broken.json": {**run, "kind": "x"},
+                "empty.json": {"schema": 1, "kind": "bench_set", "runs": []}}
     for name, value in contents.items():
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
+    (tmp_path / "deep.json").write_text("[" * 100000)
     assert bench_file.load(tmp_path / "run.json") == [run]
     assert len(bench_file.load(tmp_path / "set.json")) == 2
     [alone] = bench_file.load(tmp_path / "report.json")
     bench_file.validate(alone)
     assert alone["environment"]["device"] == "Example GPU"
-    for name in ("list.json", "broken.json", "absent.json"):
+    for name in ("list.json", "broken.json", "absent.json", "empty.json", "deep.json"):
         with pytest.raises(ValueError, match=name):
             bench_file.load(tmp_path / name)
     [committed] = bench_file.load(ROOT / "results" / "h200")

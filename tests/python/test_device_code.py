@@ -86,6 +86,11 @@ def test_the_list_finds_nothing_in_the_repository():
 # ---- Compilers ---------------------------------------------------------------------------------
 
 
+# A file of each kind: for any GPU, and for NVIDIA's hardware alone.
+INTS = {("1.3", "versions/shared_tree.hip"): ("for (size_t i = thread", "for (int i = thread"),
+        ("2.4", "versions/mma_sync_sm80.hip"): ("const size_t to_row = row", "const int to_row = row")}
+
+
 def course_of(number: str) -> exercises.Course:
     return exercises.load(next(step for step in steps.discover(ROOT) if step.number == number))
 
@@ -172,6 +177,47 @@ def test_clang_knows_what_the_list_does_not(cpu):
     text = "int on_host = 0;\n" + begin + "  on_host = 1;\n" + mark + end
     assert device_code.problems(course, cpu, {name: text}, {}) == (
         [f"{name}:{line}: a kernel can't use on_host: it is a variable of the host"], "clang")
+
+
+@pytest.mark.parametrize("number, name", INTS)
+@pytest.mark.parametrize("host", ["clang++", "g++"])
+def test_an_int_that_takes_a_size_is_refused_whatever_compiler_is_here(cpu, number, name, host, monkeypatch):
+    if not shutil.which(host):
+        pytest.skip(f"no {host}")
+    find = device_code.backend.find_program
+    monkeypatch.setattr(device_code.backend, "find_program",
+                        lambda program, folders: find(program, folders) if program == host else None)
+    monkeypatch.setattr(device_code, "compilers", lambda: [])
+    course = course_of(number)
+    text, (old, new) = course.solution(name), INTS[number, name]
+    assert text.count(old) == 1
+    assert device_code.problems(course, cpu, {name: text}, {}) == ([], device_code.LISTED)
+    line = text[:text.index(old)].count("\n") + 1
+    (found,), by = device_code.problems(course, cpu, {name: text.replace(old, new)}, {})
+    assert found.startswith(f"{name}:{line}: an int can't hold this ") and by == device_code.LISTED
+
+
+@needs_clang
+def test_a_file_for_nvidias_hardware_is_nothing_to_hip(cpu, monkeypatch):
+    course, name = course_of("2.4"), "versions/mma_sync_sm80.hip"
+    clang = next(compiler for compiler in device_code.compilers() if compiler.name == "clang")
+    monkeypatch.setattr(device_code, "compilers", lambda: [clang])
+    assert device_code.problems(course, cpu, {name: course.solution(name)}, {}) == ([], device_code.LISTED)
+
+
+@pytest.mark.skipif(not any(compiler.name == "nvcc" for compiler in device_code.compilers()), reason="no nvcc")
+@pytest.mark.parametrize("name", ["versions/mma_sync_sm80.hip", "versions/wgmma_sm90.hip"])
+def test_nvcc_looks_at_a_file_for_nvidias_hardware(cpu, name):
+    course = course_of("2.4")
+    text = course.solution(name)
+    both = {name: text, "versions/wmma.hip": course.solution("versions/wmma.hip")}
+    lines, by = device_code.problems(course, cpu, both, {})
+    assert lines == [] and by.split(" and ")[-1] == "nvcc"
+    begin, mark, end = text.partition("    const TilePlace place = ")
+    wrong = begin + "    on_host = 1;\n" + mark + end
+    head, space, rest = wrong.partition("namespace gemm_mixed {\n")
+    lines, by = device_code.problems(course, cpu, {name: head + "int on_host = 0;\n" + space + rest}, {})
+    assert len(lines) == 1 and "a kernel can't use on_host" in lines[0] and by == "nvcc"
 
 
 # ---- Shared memory -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzz as front_end
 import pytest
 from conftest import ROOT
 
@@ -16,7 +17,7 @@ SOURCES = ROOT / "tests/fuzz"
 TARGETS = sorted(path.stem for path in SOURCES.iterdir() if path.suffix in (".cpp", ".hip"))
 
 GOOD = """#!/bin/sh
-echo "$@" >arguments
+echo "$@" >&2
 echo "#10	INITED cov: 12 ft: 3" >&2
 echo "#2000	DONE   cov: 34 ft: 5" >&2
 echo "stat::number_of_executed_units: 2000" >&2
@@ -37,6 +38,7 @@ def tree(tmp_path):
     for name in ("scripts", "tests/fuzz/corpus/npy", "build/cpu-fuzz/fuzz"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "scripts/fuzz.py").write_text((ROOT / "scripts/fuzz.py").read_text())
+    (tmp_path / "scripts/course_lib").symlink_to(ROOT / "scripts/course_lib")
     for target in ("npy", "sales"):
         (tmp_path / f"tests/fuzz/{target}.cpp").touch()
         stand_in(tmp_path, target, GOOD)
@@ -74,6 +76,22 @@ def test_a_finding_fails_and_its_input_is_named(tree):
     assert (tree / "build/fuzz/sales-crash-1").read_text() == "input\n"
 
 
+def test_all_processors_share_the_runs_of_a_target(tree):
+    done = fuzz(tree, "--runs", "4001", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["npy", "4,000"], ["sales", "4,000"]]
+    assert (tree / "build/fuzz/npy.0.log").is_file() and (tree / "build/fuzz/npy.1.log").is_file()
+    assert "runs=2001" in (tree / "build/fuzz/npy.0.log").read_text()
+    assert "runs=2000" in (tree / "build/fuzz/npy.1.log").read_text()
+
+
+def test_a_finding_of_one_process_is_the_targets(tree):
+    stand_in(tree, "npy", GOOD + "mkdir ../once 2>/dev/null || exit 77\n")
+    done = fuzz(tree, "npy", "--runs", "4000", "--jobs", "2")
+    assert done.returncode == 1
+    assert re.match(r"npy +4,000 runs .* FINDING: build/fuzz/npy\.[01]\.log\n", done.stdout)
+
+
 def test_a_target_that_cannot_start_is_a_finding(tree):
     stand_in(tree, "npy", "#!/bin/sh\nexit 1\n")
     done = fuzz(tree, "npy", "--runs", "1")
@@ -99,9 +117,11 @@ def test_fuzz_seconds_is_a_number(tree):
 
 def test_every_target_has_inputs_to_begin_with():
     assert sorted(path.name for path in (SOURCES / "corpus").iterdir()) == TARGETS
+    assert set(front_end.LARGEST_INPUT_OF) <= {*TARGETS}
     for target in TARGETS:
         inputs = list((SOURCES / "corpus" / target).iterdir())
-        assert inputs and all(path.stat().st_size <= 4096 for path in inputs), target
+        most = front_end.LARGEST_INPUT_OF.get(target, front_end.LARGEST_INPUT)
+        assert inputs and all(path.stat().st_size <= most for path in inputs), target
         # libFuzzer writes into the first folder that it is given, under such names.
         assert not [path for path in inputs if re.fullmatch(r"[0-9a-f]{40}", path.name)], target
     assert {path.stem for path in SOURCES.glob("*.dict")} <= {*TARGETS}

@@ -1,9 +1,11 @@
 """Hostile values for --size and every other option: exit 0 or 2, one line, and within 2 s.
 
-Reads the programs of COURSE_BUILD_DIR (default build/cpu). HOSTILE_SIZES is how many values of --size
+Starts the programs of $COURSE_BUILD_DIR/cpu (default build/cpu). HOSTILE_SIZES is how many values of --size
 each program gets, and each of its other options (default: one each, and those that once crashed);
 HOSTILE_SEED is the seed (default: from the commit, so that a rerun asks the same and the next commit asks
-something else).
+something else):
+
+    HOSTILE_SIZES=200 .venv/bin/python -m pytest -s tests/python/test_hostile_sizes.py
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, commit
+from conftest import build_folder, commit
 
-BUILD = Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build" / "cpu")
 COUNT = int(os.environ.get("HOSTILE_SIZES", "1"))
 SECONDS = 2
 MEMORY = 4 << 30  # of addresses: a size that slips through harms nobody
@@ -33,12 +34,13 @@ NO_FILE = ["", ".", "/", "/dev/null", "/dev/zero", "none/none", "/proc/none", "x
 OPTION = re.compile(r"^ +(--[a-z-]+) (NUMBER|TEXT|FILE\S*|DIR|\S+[|]\S+|1\.\.8)", re.MULTILINE)
 ONCE = [("attention", "--size", "2x2^63x65x24"), ("transformer_block", "--size", "2^32x2^32x24x3"),
         ("train_shakespeare", "--size", "1x2x24x24x2^61"), ("dense_backward", "--size", "2^63x2^63x2^63"),
+        ("transformer_block", "--size", "1x2x1024x1"), ("train_shakespeare", "--size", "1x1x1024x8x1"),
         ("train_sales", "--size", "2^40"), ("train_shakespeare", "--steps", "1000000000"),
         ("vector_add", "--seed", "\x1b[31m"), ("vector_add", "--repeat", "2^31")]
 
 
 def programs() -> list[Path]:
-    return sorted(path for path in BUILD.glob("stage*/*")
+    return sorted(path for path in build_folder().glob("stage*/*")
                   if path.is_file() and os.access(path, os.X_OK) and not path.name.endswith("_test"))
 
 
@@ -77,11 +79,18 @@ def usual(program: Path) -> list[str]:
 
 def hostile(chosen: random.Random, dimensions: list[str]) -> str:
     values = list(dimensions)
-    kind = chosen.randrange(6)
+    kind = chosen.randrange(7)
     if kind == 0:
         return chosen.choice(WRONG)
     if kind == 1:
         return "x".join(values[1:]) if chosen.random() < 0.5 else "x".join([*values, "3"])
+    if kind == 6:  # a product that is just allowed: what a program makes of it must not wrap
+        values = ["1"] * len(values)
+        in_all, first = chosen.choice((55, 56)), chosen.randint(20, 36)
+        exponents = [in_all] if len(values) == 1 else [first, in_all - first]
+        for place, exponent in zip(chosen.sample(range(len(values)), len(exponents)), exponents):
+            values[place] = f"2^{exponent}"
+        return "x".join(values)
     for place in chosen.sample(range(len(values)), chosen.randint(1, len(values))):
         values[place] = chosen.choice(LARGE if kind > 2 else LARGE + WRONG + ["1"])
     return "x".join(values)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -14,10 +15,11 @@ import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, Machine
-from course_lib import check, exercises, process, races, sanitizer, steps
+from course_lib import check, compiling, exercises, process, races, sanitizer, steps
 from course_lib.build import Build, build_root
 from course_lib.check import Outcome, Run, Setting
 
@@ -398,6 +400,26 @@ def test_one_run_finds_a_race_in_what_is_right_otherwise(thread_sanitizer: Build
     found = [text.splitlines()[int(access.place.removeprefix("mine:")) - 1]
              for access in (result.race.first, result.race.second)]
     assert all(any(line in other for other in found) for line in lines), found
+
+
+def test_a_version_that_the_run_leaves_out_was_not_looked_at(tmp_path: Path, report: dict):
+    """Nor is a kernel with one block, where two of them would be the race."""
+    program = tmp_path / "program"
+    rows = [{**report["tables"][0]["rows"][3], "name": name, "status": status}
+            for name, status in (("fused", "ok"), ("persistent", "skipped"))]
+    (tmp_path / "report.json").write_text(json.dumps({**report, "tables": [{**report["tables"][0], "rows": rows}]}))
+    program.write_text(f"""#!/bin/sh
+env > '{tmp_path}/environment.txt'
+while [ "$1" != --json ]; do shift; done
+cp '{tmp_path}/report.json' "$2"
+""")
+    program.chmod(0o755)
+    detector = races.Detector(course_of("dot"), Build(ROOT, tmp_path, "cpu", {}))
+    detector._compiler = SimpleNamespace(compile=lambda *_, **__: compiling.Compiled(program, ""))
+    result = detector.look({}, {}, [])
+    assert not result.looked and result.why == "its run under ThreadSanitizer leaves persistent out"
+    environment = (tmp_path / "environment.txt").read_text().splitlines()
+    assert {"HIP_CPU_MULTIPROCESSORS=2", "HIP_CPU_BLOCKS=2"} <= set(environment)
 
 
 def test_where_races_can_not_be_looked_for_it_says_so(thread_sanitizer: Build, tmp_path: Path, monkeypatch):

@@ -124,6 +124,11 @@ def test_a_kernel_that_goes_round_is_right_with_any_grid(step):
     for launcher in (LAUNCHER, held):
         assert changes(text + launcher, "wrong grid") == []
         assert not any("ceil_div(256" in change for change in changes(text + launcher, "arguments swapped"))
+    twice = held.replace("  LAUNCH_ON", "  if (n > 9) LAUNCH_ON(stream, (fill<float, 8>), blocks, 256, 0, c, n);\n"
+                         "  LAUNCH_ON")
+    assert not any("ceil_div(256" in change for change in changes(text + twice, "arguments swapped"))
+    also = held.replace("}\n", "  f(blocks);\n}\n")
+    assert any("ceil_div(256" in change for change in changes(text + also, "arguments swapped"))
     once = kernel("c[blockIdx.x] = 1;", head="static __global__ void fill(float* c)")
     assert any("ceil_div(256" in change for change in changes(once + held, "arguments swapped"))
 
@@ -141,6 +146,19 @@ def test_host_code_has_a_kernels_mistakes_in_its_exercises_only():
     assert "return a ;" in changes(written, "term dropped")
     assert changes("constexpr int kSide = 2 + 3;\n", "term dropped") == []
     assert changes(kernel("constexpr int kSide = 2 + 3;"), "term dropped") == []
+
+
+def test_which_random_numbers_the_host_draws_is_no_mistake():
+    assert changes("void draw(int seed) {\n  x = uniform(seed, 1, scale);\n}\n", "arguments swapped") == []
+    assert changes("void draw(int seed) {\n  x = uniform(n, seed);\n}\n", "arguments swapped") == [
+        "x = uniform(seed, n);"]
+    assert changes(kernel("x = uniform(seed, 1);"), "arguments swapped") == ["x = uniform(1, seed);"]
+
+
+def test_bounds_are_no_part_of_a_version():
+    roundings = "double roundings_tree(size_t rows, size_t cols) {\n  return f(rows, cols);\n}\n"
+    assert mutation.mutants_of(roundings, "tree.hip") == []
+    assert mutation.mutants_of(roundings.replace("roundings_tree", "tree"), "tree.hip") != []
 
 
 def test_comments_strings_and_other_backends_are_left_alone():
@@ -340,7 +358,7 @@ def test_an_entry_needs_a_proof(tmp_path):
 def test_the_choice_covers_the_course():
     courses = [exercises.load(step) for step in steps.discover(ROOT) if exercises.has_exercises(step)]
     chosen = mutants.choose(courses, 1000, "1")
-    assert len(chosen) == 1000
+    assert abs(len(chosen) - 1000) <= 2  # files with as many candidates get one more together
     of_step = {number: [one for one in chosen if one.course.step.number == number]
                for number in (course.step.number for course in courses)}
     assert min(map(len, of_step.values())) >= mutants.LEAST

@@ -153,14 +153,15 @@ def test_after_what_does_not_end_no_case_begins(tmp_path, behaviour, fault, seco
 def test_the_cases_the_settings_and_the_versions(tmp_path, monkeypatch):
     monkeypatch.delenv("COURSE_VERSIONS", raising=False)
     step_tests.run(program(tmp_path, "right"), {}, WIDE, [])
-    step_tests.run(program(tmp_path, "right"), {}, replace(check.PLAIN, guard="begin"), ["atomic"])
+    step_tests.run(program(tmp_path, "right"), {}, replace(check.PLAIN, guard="begin", blocks="2"), ["atomic"])
     (first, environment), (_, other) = calls(tmp_path)
     for tag in ("[numpy]", "[long]", "[harness]", "[.]"):
         assert f"~{tag}" in first[1]
     wanted = {"HIP_CPU_WAVE": "64", "HIP_CPU_ORDER": "reverse", "HIP_CPU_POISON": "1", "HIP_CPU_THREADS": "1",
-              "HIP_CPU_GUARD": "end"}
-    assert {name: environment.get(name) for name in wanted} == wanted and "COURSE_VERSIONS" not in environment
-    assert (other["HIP_CPU_GUARD"], other["COURSE_VERSIONS"]) == ("begin", "atomic")
+              "HIP_CPU_GUARD": "end", "HIP_CPU_MULTIPROCESSORS": "4"}
+    assert {name: environment.get(name) for name in wanted} == wanted
+    assert "COURSE_VERSIONS" not in environment and "HIP_CPU_BLOCKS" not in environment
+    assert (other["HIP_CPU_GUARD"], other["COURSE_VERSIONS"], other["HIP_CPU_BLOCKS"]) == ("begin", "atomic", "2")
 
 
 def test_the_words_of_a_fault():
@@ -168,6 +169,9 @@ def test_the_words_of_a_fault():
                       "n = 2")
     assert step_tests.words_of(failure) == (
         "the step's test 'sums' stops for shared_tree at n = 2 (dot_test.cpp:71): kernel k: reads")
+    only = replace(failure, only=replace(WIDE, blocks="2").described())
+    assert ("(dot_test.cpp:71), only with waves of 64, the order reverse, guard pages at the end, and grids of "
+            "at most 2 blocks: kernel k: reads") in step_tests.words_of(only)
 
 
 # ---- Compilers that fail -----------------------------------------------------------------------

@@ -419,6 +419,11 @@ TEST_CASE("a grid barrier that a block never reaches is reported") {
   REQUIRE(hipDeviceReset() == hipSuccess);
 }
 
+TEST_CASE("more dynamic shared memory than a block has is refused") {
+  REQUIRE_THROWS_AS([&] { LAUNCH(dynamic_overrun, 1, 32, 1u << 20, nullptr, 0); }(), gpu::Error);
+  CHECK(contains_text(cpu::last_diagnosis(), "1048576 bytes of shared memory; a block has 65536"));
+}
+
 TEST_CASE("a cooperative grid that does not fit is refused") {
   REQUIRE_THROWS_AS([&] { LAUNCH_COOPERATIVE(grid_diverges, 1u << 20, 1024, 0, nullptr); }(),
                     gpu::Error);

@@ -15,9 +15,14 @@ inline constexpr unsigned kBlock = 256;                   // threads per block
 inline constexpr unsigned kBlocksPerMultiprocessor = 32;  // grid of the grid-stride versions
 // The most threads of one launch: AMD counts the threads of a grid in 32 bits.
 inline constexpr size_t kMaxThreads = size_t{1} << 31;
-// The same for the two functions below. A test lowers it, so that small sizes walk over the grid
-// too.
-inline size_t grid_limit = kMaxThreads;
+// The most blocks of a grid that goes round over its items. A test lowers it (FewBlocks), so that
+// small sizes go round, too.
+inline size_t block_limit = kMaxThreads;
+
+// The most blocks of `block` threads of a grid that goes round over its items.
+inline size_t largest_grid(unsigned block) {
+  return std::min({kMaxThreads / block, block_limit, size_t{gpu::most_blocks()}});
+}
 
 // Blocks of `block` threads for a grid-stride loop over `items`: at most `per_multiprocessor` for
 // each multiprocessor of the device, and no more than there are items for. The CPU backend runs the
@@ -26,10 +31,13 @@ inline size_t grid_limit = kMaxThreads;
 inline unsigned grid_stride_blocks(size_t items, unsigned block = kBlock,
                                    unsigned per_multiprocessor = kBlocksPerMultiprocessor,
                                    unsigned cpu_rounds = 8) {
-  const size_t needed = gpu::ceil_div(items, block), most = grid_limit / block;
+  const size_t needed = gpu::ceil_div(items, block), most = largest_grid(block);
 #if defined(GPU_BACKEND_CPU)
   static_cast<void>(per_multiprocessor);
-  return static_cast<unsigned>(std::min(gpu::ceil_div(needed, cpu_rounds), most));
+  // Where only few blocks are allowed, small problems have them all.
+  const bool is_limited = most < kMaxThreads / block;
+  const size_t wanted = is_limited ? needed : gpu::ceil_div(needed, cpu_rounds);
+  return static_cast<unsigned>(std::min(wanted, most));
 #else
   static_cast<void>(cpu_rounds);
   const size_t resident = size_t{gpu::multiprocessors()} * per_multiprocessor;
@@ -39,7 +47,7 @@ inline unsigned grid_stride_blocks(size_t items, unsigned block = kBlock,
 
 // Blocks for a thread per item, as many as one launch may have: beyond that a thread takes several.
 inline unsigned full_grid(size_t items) {
-  return static_cast<unsigned>(std::min(gpu::ceil_div(items, kBlock), grid_limit / kBlock));
+  return static_cast<unsigned>(std::min(gpu::ceil_div(items, kBlock), largest_grid(kBlock)));
 }
 
 // How arrays of n floats are read 16 bytes at a time. Here a starts 4 bytes behind a multiple of

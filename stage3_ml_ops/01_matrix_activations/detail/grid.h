@@ -22,9 +22,9 @@ inline Grid grid_2d(size_t rows, size_t items) {
   constexpr unsigned kMaxGridY = 65535;
   unsigned width = 8;
   while (width < kBlock && width < items) width *= 2;
-  const size_t across = std::min(gpu::ceil_div(items, width), vector_add::grid_limit / width);
-  const size_t down = std::min(
-      {gpu::ceil_div(rows, kBlock / width), size_t{kMaxGridY}, vector_add::grid_limit / kBlock});
+  const size_t most = vector_add::largest_grid(kBlock);
+  const size_t across = std::min(gpu::ceil_div(items, width), most);
+  const size_t down = std::min({gpu::ceil_div(rows, kBlock / width), size_t{kMaxGridY}, most});
   return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)),
           dim3(width, kBlock / width)};
 }

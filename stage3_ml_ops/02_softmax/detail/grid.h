@@ -28,8 +28,8 @@ inline constexpr unsigned kSharedVectors = 22;
 // Blocks for `rows`, of which each takes rows_per_block at a time; beyond what one launch may have
 // they go round.
 inline unsigned row_blocks(size_t rows, size_t rows_per_block, unsigned threads) {
-  const size_t most = std::max(vector_add::grid_limit / threads, size_t{1});
-  return static_cast<unsigned>(std::min(gpu::ceil_div(rows, rows_per_block), most));
+  return static_cast<unsigned>(
+      std::min(gpu::ceil_div(rows, rows_per_block), vector_add::largest_grid(threads)));
 }
 
 // Whether the rows of y are aligned like those of x.

@@ -24,7 +24,7 @@ inline constexpr size_t kOneBlock = 8192;
 
 // Blocks for so many threads of a squared error.
 inline unsigned squared_error_blocks(size_t threads) {
-  const size_t most = std::min(size_t{kMaxBlocks}, vector_add::grid_limit / kBlock);
+  const size_t most = std::min(size_t{kMaxBlocks}, vector_add::largest_grid(kBlock));
   return static_cast<unsigned>(std::clamp(gpu::ceil_div(threads, kBlock), size_t{1}, most));
 }
 
@@ -42,7 +42,7 @@ inline unsigned tile_blocks(const Split& split) {
 // A block for each row of a cross-entropy, as many as one launch may have: beyond that a block
 // takes several.
 inline unsigned row_blocks(size_t rows) {
-  return static_cast<unsigned>(std::min(rows, vector_add::grid_limit / kBlock));
+  return static_cast<unsigned>(std::min(rows, vector_add::largest_grid(kBlock)));
 }
 
 // For the mean of n values: 1, or those that leave a sum each.

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "common/gpu.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
 
 namespace dense_backward {
@@ -53,12 +54,7 @@ static __global__ void grad_bias_naive(float* grad_bias, const float* grad_y, si
   }
 }
 
-// Blocks of 256 threads, one thread per element; a grid has at most 2^31 threads.
-static unsigned blocks_for(size_t elements) {
-  constexpr size_t kMost = size_t{1} << 23;
-  const size_t blocks = gpu::ceil_div(elements, 256);
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
-}
+using vector_add::full_grid, vector_add::kBlock;
 
 void launch_naive(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                   const Layer& layer, float beta, Workspace&, const Streams& streams) {
@@ -69,17 +65,17 @@ void launch_naive(const Gradients& to, const float* grad_y, const float* x, size
   };
   if (to.w != nullptr && in * out > 0) {
     require(grad_y, batch), require(x, batch);
-    LAUNCH_ON(streams.caller, grad_w_naive, blocks_for(in * out), 256, 0, to.w, grad_y, x, batch,
+    LAUNCH_ON(streams.caller, grad_w_naive, full_grid(in * out), kBlock, 0, to.w, grad_y, x, batch,
               in, out, beta);
   }
   if (to.bias != nullptr && out > 0) {
     require(grad_y, batch);
-    LAUNCH_ON(streams.caller, grad_bias_naive, blocks_for(out), 256, 0, to.bias, grad_y, batch, out,
-              beta);
+    LAUNCH_ON(streams.caller, grad_bias_naive, full_grid(out), kBlock, 0, to.bias, grad_y, batch,
+              out, beta);
   }
   if (to.x != nullptr && batch * in > 0) {
     require(grad_y, out), require(layer.w, out);
-    LAUNCH_ON(streams.caller, grad_x_naive, blocks_for(batch * in), 256, 0, to.x, grad_y, layer.w,
+    LAUNCH_ON(streams.caller, grad_x_naive, full_grid(batch * in), kBlock, 0, to.x, grad_y, layer.w,
               batch, in, out, beta);
   }
 }

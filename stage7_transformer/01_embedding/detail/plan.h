@@ -41,10 +41,10 @@ struct BlockPlan {
   dim3 blocks, threads;
 };
 inline BlockPlan plan(size_t rows, size_t values) {
-  constexpr size_t kMaxGridX = vector_add::kMaxThreads / kBlock;
   const size_t tiles = gpu::ceil_div(values, size_t{kMaxWidth});
   const size_t width = gpu::ceil_div(values, tiles), height = kBlock / width;
-  return {dim3(static_cast<unsigned>(std::min(gpu::ceil_div(rows, height), kMaxGridX)),
+  return {dim3(static_cast<unsigned>(
+                   std::min(gpu::ceil_div(rows, height), vector_add::largest_grid(kBlock))),
                static_cast<unsigned>(tiles)),
           dim3(static_cast<unsigned>(width), static_cast<unsigned>(height))};
 }

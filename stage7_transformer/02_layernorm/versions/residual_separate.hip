@@ -9,9 +9,7 @@ namespace layernorm {
 // Costs : 3 reads and 2 writes: the sum comes back from memory to be normalized.
 void launch_residual_separate(float* sum, const Pass& pass, const float* x, const float* residual,
                               hipStream_t stream) {
-  const size_t n = pass.rows * pass.cols;
-  if (n == 0) return;
-  vector_add::launch_vectorized_add(sum, x, residual, n, stream);
+  vector_add::launch_vectorized_add(sum, x, residual, pass.rows * pass.cols, stream);
   launch_row_cached(pass, sum, stream);
 }
 

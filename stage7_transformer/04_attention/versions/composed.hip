@@ -109,7 +109,7 @@ template <bool kOfKeys>
 void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
                         const Problem& p, hipStream_t stream) {
   const size_t n = p.heads() * (kOfKeys ? p.Tk : p.Tq) * p.D;
-  if (p.causal && n > 0)
+  if (p.causal)
     LAUNCH_ON(stream, (repeat_sums<kOfKeys>), vector_add::grid_stride_blocks(n), vector_add::kBlock,
               0, sums, m, rows, factor, p);
 }
