@@ -177,6 +177,14 @@ bool Options::wants(const std::string& version) const {
   return versions.empty() || std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
+std::vector<std::size_t> usual_sizes(const std::vector<Size>& sizes, bool quick,
+                                     const std::string& backend) {
+  std::vector<std::size_t> usual;
+  for (const Size& size : sizes)
+    usual.push_back(quick ? size.quick : backend == "cpu" ? size.cpu : size.gpu);
+  return usual;
+}
+
 struct CommandLine::Parser {
   ProgramInfo program;
   std::string backend;
@@ -256,8 +264,7 @@ bool CommandLine::parse(int argc, char** argv, Options* options) {
   if (options->sizes_given) {
     options->sizes = option_values::parse_sizes(texts.size, program);
   } else {
-    for (const Size& s : program.sizes)
-      options->sizes.push_back(options->quick ? s.quick : is_cpu ? s.cpu : s.gpu);
+    options->sizes = usual_sizes(program.sizes, options->quick, parser_->backend);
   }
   if (given("--seed")) {
     const auto number = parse_number(texts.seed);

@@ -27,6 +27,9 @@ struct Size {
   std::string name;
   std::size_t gpu, cpu, quick;
 };
+// What a program takes of each without --size, on `backend` ("hip", "cuda" or "cpu").
+std::vector<std::size_t> usual_sizes(const std::vector<Size>& sizes, bool quick,
+                                     const std::string& backend);
 
 // What a program that trains does unless it is told otherwise. Where a program has them, the
 // command line takes the options of TrainingOptions too.

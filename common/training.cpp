@@ -127,8 +127,8 @@ double mean_of(const std::vector<float>& losses, std::size_t begin, std::size_t 
   return sum / static_cast<double>(end - begin);
 }
 
-Progress::Progress(std::size_t epochs, std::FILE* out)
-    : epochs_(epochs), out_(out), terminal_(can_redraw(out)) {}
+Progress::Progress(std::size_t epochs, std::FILE* out, const char* unit)
+    : epochs_(epochs), out_(out), unit_(unit), terminal_(can_redraw(out)) {}
 
 Progress::~Progress() { clear(); }
 
@@ -169,7 +169,7 @@ void Progress::finish_epoch(std::size_t epoch, const std::string& text) {
 // "epoch  3/10"
 std::string Progress::heading(std::size_t epoch) const {
   const std::string last = std::to_string(epochs_);
-  return fmt::format("epoch {:>{}}/{}", epoch, last.size(), last);
+  return fmt::format("{} {:>{}}/{}", unit_, epoch, last.size(), last);
 }
 
 // Takes the bar away.

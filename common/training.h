@@ -82,13 +82,14 @@ double mean_of(const std::vector<float>& losses, std::size_t begin, std::size_t 
 // --checkpoint's file is as it was.
 std::string not_trained_text(const std::string& checkpoint);
 
-// How far a training of `epochs` epochs has come. On a terminal a bar, redrawn in its place:
+// How far a training of `epochs` epochs has come, or of other parts, which `unit` names. On a
+// terminal a bar, redrawn in its place:
 //   epoch  3/10 [#########-----------]  45%  12 s left  loss 0.123
 // Into a file or a pipe, or where the environment says NO_COLOR or TERM=dumb, only the plain lines
 // of finish_epoch. Epochs count from 1.
 class Progress {
  public:
-  explicit Progress(std::size_t epochs, std::FILE* out = stdout);
+  explicit Progress(std::size_t epochs, std::FILE* out = stdout, const char* unit = "epoch");
   ~Progress();  // leaves no bar behind
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -109,6 +110,7 @@ class Progress {
 
   std::size_t epochs_;
   std::FILE* out_;
+  const char* unit_;
   bool terminal_;
   bool drawn_ = false;              // a bar stands on the terminal's last line
   double first_done_ = -1;          // epochs behind us when the first bar was drawn; -1: not yet

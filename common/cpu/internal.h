@@ -116,6 +116,8 @@ void fill_bytes(void* to, int value, size_t bytes);
 hipError_t check_stream(hipStream_t stream);
 // The device that a stream belongs to; the default stream is the current device's.
 int device_of(hipStream_t stream);
+// How many streams have been made and not destroyed, of all devices.
+size_t live_streams();
 // May a call that a graph can't hold (allocating, waiting) be made now? Else the error, and the
 // captures that forbid it are invalidated.
 hipError_t check_not_capturing();

@@ -1,5 +1,6 @@
 // Streams: made, destroyed, waited for, and made to wait for an event.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 
@@ -50,6 +51,12 @@ int device_of(hipStream_t handle) {
   const std::lock_guard lock(o.mutex);
   const Stream* stream = o.streams.find(handle);
   return stream == nullptr ? current_device() : stream->device;
+}
+
+size_t live_streams() {
+  Objects& o = objects();
+  const std::lock_guard lock(o.mutex);
+  return static_cast<size_t>(std::distance(o.streams.begin(), o.streams.end()));
 }
 
 void destroy_all_handles() {

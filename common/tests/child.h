@@ -16,15 +16,8 @@ struct Outcome {
   bool says(const std::string& words) const { return text.find(words) != std::string::npos; }
 };
 
-// Runs the test case `name` of this very program, tagged [.child] so that it runs only when asked
-// for, with the given assignments in its environment.
-inline Outcome run_child(const std::string& name, const std::string& environment = "") {
-  char program[4096];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof program);
-  if (length < 0) throw std::runtime_error("/proc/self/exe can't be read");
-  const std::string command = "exec env " + environment + " '" +
-                              std::string(program, static_cast<size_t>(length)) + "' '" + name +
-                              "' 2>&1";
+// Of a shell's command.
+inline Outcome outcome_of(const std::string& command) {
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("no process can be started");
   Outcome outcome{};
@@ -34,4 +27,18 @@ inline Outcome run_child(const std::string& name, const std::string& environment
   const int status = pclose(pipe);
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
+}
+
+// The path of this very program.
+inline std::string own_path() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length < 0) throw std::runtime_error("/proc/self/exe can't be read");
+  return {path, static_cast<size_t>(length)};
+}
+
+// Runs the test case `name` of this very program, tagged [.child] so that it runs only when asked
+// for, with the given assignments in its environment.
+inline Outcome run_child(const std::string& name, const std::string& environment = "") {
+  return outcome_of("exec env " + environment + " '" + own_path() + "' '" + name + "' 2>&1");
 }

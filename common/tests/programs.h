@@ -1,19 +1,17 @@
 // Tests that start the program beside them: what it prints and returns, and the files it is given.
 #pragma once
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/testing.h"
 #include "common/tests/child.h"
 
 namespace tests {
@@ -76,31 +74,38 @@ inline void write_digits(const std::string& folder, const std::string& part,
 
 // ---- Programs ---------------------------------------------------------------------------------
 
-// Exit code and output of a shell's command, in which $PROGRAM is the program `name` beside this
-// test. It finds no data but what it is told of.
-inline Outcome run_shell(const std::string& name, const std::string& command) {
-  char test[4096];
-  const ssize_t length = readlink("/proc/self/exe", test, sizeof test);
-  if (length < 0) throw std::runtime_error("/proc/self/exe can't be read");
-  const std::string program =
-      std::filesystem::path(std::string(test, static_cast<size_t>(length))).parent_path() / name;
-  std::FILE* pipe = popen(("COURSE_DATA=/no/such/folder; export COURSE_DATA; PROGRAM='" + program +
-                           "'; { " + command + "; } 2>&1")
-                              .c_str(),
-                          "r");
-  if (pipe == nullptr) throw std::runtime_error("no process can be started");
-  Outcome outcome{};
-  char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;)
-    outcome.text.append(part, n);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+// The program of this name beside this test.
+class Program {
+ public:
+  explicit Program(const std::string& name) : name_(name) {}
 
-// Whether the program `name` has refused to run, in one line with these words.
-inline bool is_refusal(const std::string& name, const Outcome& outcome, const std::string& words) {
-  return outcome.exit_code == 2 && outcome.says(words) && outcome.says(name + ": ");
-}
+  // Exit code and output of a shell's command, in which $PROGRAM is the program. It finds no data
+  // but what it is told of.
+  Outcome shell(const std::string& command) const {
+    const std::string path = std::filesystem::path(own_path()).parent_path() / name_;
+    return outcome_of("COURSE_DATA=/no/such/folder; export COURSE_DATA; PROGRAM='" + path +
+                      "'; { " + command + "; } 2>&1");
+  }
+  Outcome operator()(const std::string& arguments) const {
+    return shell("\"$PROGRAM\" " + arguments);
+  }
+  // Ctrl-C comes as soon as this file is there.
+  Outcome interrupted(const std::string& arguments, const std::string& file) const {
+    return shell("\"$PROGRAM\" " + arguments +
+                 " & training=$!; while kill -0 $training && [ ! -e " + file +
+                 " ]; do sleep 0.05; done; kill -INT $training; wait $training");
+  }
+  // With these arguments it refuses to run, in a line with these words.
+  void require_refusal(const std::string& arguments, const std::string& words) const {
+    const Outcome outcome = (*this)(arguments);
+    CAPTURE(arguments, words, outcome.text);
+    REQUIRE(outcome.exit_code == 2);
+    REQUIRE(outcome.says(words));
+    REQUIRE(outcome.says(name_ + ": "));
+  }
+
+ private:
+  std::string name_;
+};
 
 }  // namespace tests

@@ -213,14 +213,9 @@ TEST_CASE("lanes that are served together meet each bank once") {
 
 TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every printed shape",
           "[harness]") {
-  const std::string backend = gpu::kBackend;
-  const std::vector<Size> sizes = transpose::sizes();
   for (const bool quick : {false, true}) {
-    const auto chosen = [&](const Size& size) {
-      return quick ? size.quick : backend == "cpu" ? size.cpu : size.gpu;
-    };
-    for (const transpose::Shape& shape :
-         transpose::printed(chosen(sizes[0]), chosen(sizes[1]), false)) {
+    const std::vector<size_t> size = usual_sizes(transpose::sizes(), quick, gpu::kBackend);
+    for (const transpose::Shape& shape : transpose::printed(size[0], size[1], false)) {
       CAPTURE(shape.rows, shape.cols);
       const std::vector<double> want = transpose::expect(shape, 7).want;
       testing::require_refusals(want, 0, shape.rows, [&](size_t i) { return want[i]; });

@@ -418,13 +418,9 @@ TEST_CASE("rows that overlap are refused, and by simple versions all that they d
 
 TEST_CASE("the checks refuse a lost, a doubled and a misplaced term at every printed shape",
           "[harness]") {
-  const std::string backend = gpu::kBackend;
-  const std::vector<Size> sizes = gemv::sizes();
   for (const bool quick : {false, true}) {
-    const auto chosen = [&](const Size& size) {
-      return quick ? size.quick : backend == "cpu" ? size.cpu : size.gpu;
-    };
-    for (const gemv::Shape& shape : gemv::printed(chosen(sizes[0]), chosen(sizes[1]), false))
+    const std::vector<size_t> size = usual_sizes(gemv::sizes(), quick, gpu::kBackend);
+    for (const gemv::Shape& shape : gemv::printed(size[0], size[1], false))
       for (const gemv::Values values : {gemv::Values::integers, gemv::Values::uniform}) {
         const gemv::Expected expected = gemv::expect(shape, values, 7, 16);
         const auto number =

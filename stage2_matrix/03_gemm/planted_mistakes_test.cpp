@@ -18,13 +18,9 @@ using namespace gemm_test;
 
 TEST_CASE("the program's check refuses a wrong term or row at every shape that it prints",
           "[harness]") {
-  const std::vector<Size> sizes = gemm::sizes();
-  const bool on_gpu = std::string(gpu::kBackend) != "cpu";
   for (const bool quick : {false, true}) {
-    const auto size = [&](size_t i) {
-      return quick ? sizes[i].quick : on_gpu ? sizes[i].gpu : sizes[i].cpu;
-    };
-    for (const gemm::Table& table : gemm::printed(size(0), size(1), size(2), quick)) {
+    const std::vector<size_t> size = usual_sizes(gemm::sizes(), quick, gpu::kBackend);
+    for (const gemm::Table& table : gemm::printed(size[0], size[1], size[2], quick)) {
       CAPTURE(table.name());
       const Product p = gemm::product_of(table);
       const std::vector<float> a = testing::random_floats(p.M * p.K, 0);

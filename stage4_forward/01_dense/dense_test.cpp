@@ -257,13 +257,9 @@ TEST_CASE("planted mistakes are caught", "[harness]") {
 // Of an element that ReLU has clipped no check sees a term, so the others are the ones that count.
 TEST_CASE("the program's checks refuse a wrong term or row at every shape that it prints",
           "[harness]") {
-  const std::vector<Size> usual = dense::sizes();
-  const bool on_gpu = std::string(gpu::kBackend) != "cpu";
   for (const bool quick : {false, true}) {
-    const auto size = [&](size_t i) {
-      return quick ? usual[i].quick : on_gpu ? usual[i].gpu : usual[i].cpu;
-    };
-    for (const Shape& shape : dense::printed({size(0), size(1), size(2)}, false, quick))
+    const std::vector<size_t> size = usual_sizes(dense::sizes(), quick, gpu::kBackend);
+    for (const Shape& shape : dense::printed({size[0], size[1], size[2]}, false, quick))
       for (const bool exact : {true, false}) {
         CAPTURE(dense::name(shape), exact);
         Inputs in(shape, exact ? Inputs::Make{random_integers} : Inputs::Make{random_floats});

@@ -274,13 +274,9 @@ TEST_CASE("a missing barrier is caught", "[harness]") {
 // terms in the sum of such a unit, times the weight that takes it on.
 TEST_CASE("the program's checks refuse a wrong term or row at every shape that it prints",
           "[harness]") {
-  const std::vector<Size> usual = sizes();
-  const bool on_gpu = std::string(gpu::kBackend) != "cpu";
   for (const bool quick : {false, true}) {
-    const auto size = [&](size_t i) {
-      return quick ? usual[i].quick : on_gpu ? usual[i].gpu : usual[i].cpu;
-    };
-    for (const Shape& shape : printed({size(0), size(1), size(2), size(3)}, false, quick))
+    const std::vector<size_t> size = usual_sizes(sizes(), quick, gpu::kBackend);
+    for (const Shape& shape : printed({size[0], size[1], size[2], size[3]}, false, quick))
       for (const bool exact : {true, false}) {
         CAPTURE(name(shape), exact);
         const std::vector<size_t> rows = rows_of(shape, 7).rows;

@@ -49,6 +49,10 @@ struct Finding {
 // 1, though the loss may be their difference) stays within the tolerance. Errors: what the case's
 // functions throw.
 Finding check(const Case& c);
+// The same of a case whose arguments are small integers and whose loss is linear in each of them:
+// nothing is rounded, neither in the kernels nor in the quotients. A gradient that is not equal to
+// its quotient is wrong.
+Finding check_exactly(const Case& c);
 
 // |a - n| over the larger of the two, or over `floor` where both are below: a gradient far below
 // its neighbours is the difference of large numbers, and float has left it few digits.

@@ -29,6 +29,8 @@ using MakeCase = Case (*)(const Sizes& sizes, std::uint64_t seed);
 
 // versions/dense.hip
 Case dense_layer(const Sizes& sizes, std::uint64_t seed);
+// The same of integers in [-3, 3], for check_exactly().
+Case dense_layer_of_integers(const Sizes& sizes, std::uint64_t seed);
 
 // versions/matrix_activations.hip, activations.hip, from_output.hip: f(x + bias)
 template <class Activation>

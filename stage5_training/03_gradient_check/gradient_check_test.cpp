@@ -149,6 +149,26 @@ TEST_CASE("a network's loss, quotients and gradients agree with NumPy", "[numpy]
   REQUIRE(check(c).ok);
 }
 
+TEST_CASE("integers through a linear layer have gradients that equal their quotients") {
+  for (const Sizes& sizes : kSizes) {
+    const Case right = dense_layer_of_integers(sizes, 3);
+    CAPTURE(sizes.batch, sizes.in, sizes.out);
+    REQUIRE(check_exactly(right).ok);
+    REQUIRE(check_exactly(right).error == 0);
+    for (size_t a = 0; a < right.arguments.size(); ++a) {
+      const Case wrong = spoiled(right, a, [](std::vector<float>& values) {
+        values.back() = std::nextafter(values.back(), 1e9f);  // by a single rounding
+      });
+      REQUIRE(check(wrong).ok);
+      const Finding found = check_exactly(wrong);
+      CAPTURE(words_of(wrong, found));
+      REQUIRE(!found.ok);
+      REQUIRE(found.failed == 1);
+      REQUIRE(found.index == right.arguments[a].values.size() - 1);
+    }
+  }
+}
+
 // ---- What the checker must catch --------------------------------------------------------------
 
 TEST_CASE("one wrong element is found, and named") {

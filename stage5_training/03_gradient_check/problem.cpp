@@ -11,6 +11,12 @@ std::vector<float> uniform_values(std::size_t n, std::uint64_t seed, std::uint32
   return values;
 }
 
+std::vector<float> integers(std::size_t n, std::uint64_t seed, std::uint32_t stream) {
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) values[i] = random_numbers::integer(seed, stream, i);
+  return values;
+}
+
 Argument argument(const std::string& name, const std::vector<std::size_t>& shape,
                   std::uint64_t seed, std::uint32_t stream, float scale) {
   std::size_t n = 1;

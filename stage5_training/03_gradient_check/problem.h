@@ -35,7 +35,9 @@ struct Sizes {
 // n numbers of sequence `stream` in [-scale, scale).
 std::vector<float> uniform_values(std::size_t n, std::uint64_t seed, std::uint32_t stream,
                                   float scale = 1);
-// An argument of this shape with such numbers.
+// n integers in [-3, 3].
+std::vector<float> integers(std::size_t n, std::uint64_t seed, std::uint32_t stream);
+// An argument of this shape with numbers of uniform_values().
 Argument argument(const std::string& name, const std::vector<std::size_t>& shape,
                   std::uint64_t seed, std::uint32_t stream, float scale = 1);
 

@@ -26,22 +26,28 @@ bool as_promised(const Options& options, const TrainingDefaults& defaults) {
          training.learning_rate == defaults.learning_rate && training.batch == defaults.batch;
 }
 
+std::vector<float> next_losses(Trainer& t, const QueueSteps& queue, size_t steps) {
+  std::vector<float> losses;
+  while (losses.size() < steps) {
+    const size_t place = t.steps % t.curve.size();
+    const size_t some = std::min(steps - losses.size(), t.curve.size() - place);
+    queue(some);
+    const std::vector<float> curve = t.losses();
+    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(place);
+    losses.insert(losses.end(), begin, begin + static_cast<std::ptrdiff_t>(some));
+  }
+  return losses;
+}
+
 Comparison check_first_steps(Trainer& t, const QueueSteps& queue, const Trajectory& want) {
   t.restart();
   const std::vector<float> before = t.parameters();
   queue(1);
   HIP_CHECK(hipDeviceSynchronize());
-  const Comparison gradient =
-      compare_gradient(t.model, t.settings.kind, t.settings.hyper, before, want);
+  const Comparison gradient = compare_gradient(t.stored().tensors, t.settings.kind,
+                                               t.schedule.to_host()[0].hyper, before, want);
   t.restart();
-  std::vector<float> got;
-  while (got.size() < want.losses.size()) {  // the curve may be shorter
-    const size_t some = std::min(want.losses.size() - got.size(), t.curve.size());
-    queue(some);
-    const std::vector<float> curve = t.losses();
-    for (size_t i = 0; i < some; ++i) got.push_back(curve[got.size() % curve.size()]);
-  }
-  return together({compare_losses(got, want), gradient});
+  return together({compare_losses(next_losses(t, queue, want.losses.size()), want), gradient});
 }
 
 double finite_loss(const Trainer& t, std::uint64_t begin, const training::Kept& kept) {
@@ -52,7 +58,7 @@ double finite_loss(const Trainer& t, std::uint64_t begin, const training::Kept& 
     losses.push_back(curve[k % curve.size()]);
     training::require_finite({losses.back()}, 0, 1, (k + 1) * t.every - 1, per_epoch, kept);
   }
-  sequential::require_finite(t.model, t.settings.kind, t.steps, kept);
+  sequential::require_finite_stored(t.stored(), t.settings.kind, t.steps, kept);
   return training::mean_of(losses, 0, losses.size());
 }
 
@@ -60,8 +66,9 @@ double run_epochs(Trainer& t, const Epochs& epochs, const QueueSteps& queue,
                   const training::Interrupt& interrupt) {
   const size_t per_epoch = t.steps_per_epoch(), round = epochs.steps_per_round;
   const std::uint64_t last = std::uint64_t{epochs.in_all} * per_epoch;
+  const std::uint64_t of_bar = per_epoch > 1 ? per_epoch : last;  // steps until the bar is full
   training::Kept kept{epochs.checkpoint, t.steps};
-  training::Progress progress(epochs.in_all);
+  training::Progress progress(epochs.in_all, stdout, epochs.unit);
   double ms = 0;
   while (t.steps < last) {
     const std::uint64_t begin = t.steps, end = std::min(last, (begin / round + 1) * round);
@@ -72,17 +79,16 @@ double run_epochs(Trainer& t, const Epochs& epochs, const QueueSteps& queue,
       HIP_CHECK(hipDeviceSynchronize());
       ms += timer.ms();
       if (t.steps != next) throw std::logic_error("this version does not count its steps");
-      const size_t epoch = (t.steps - 1) / per_epoch;  // the first is 0
       if (interrupt.asked() && t.steps < last) {
         if (epochs.checkpoint.empty())
-          interrupt.stop("stopped in epoch " + std::to_string(epoch + 1) +
-                         "; with --checkpoint FILE the work would have been saved");
+          interrupt.stop("stopped after " + std::to_string(t.steps) +
+                         " steps; with --checkpoint FILE the work would have been saved");
         finite_loss(t, begin, kept);
         t.save(epochs.checkpoint, epochs.more);
         interrupt.stop("stopped after " + std::to_string(t.steps) + " steps, saved in " +
                        epochs.checkpoint + ": go on with --resume");
       }
-      progress.update(epoch + 1, t.steps - epoch * per_epoch, per_epoch, "");
+      progress.update((t.steps - 1) / per_epoch + 1, (t.steps - 1) % of_bar + 1, of_bar, "");
     }
     const double loss = finite_loss(t, begin, kept);
     const std::string line = epochs.after_round(t.steps / per_epoch, loss, kept);

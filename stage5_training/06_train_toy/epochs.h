@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "common/options.h"
 #include "common/training.h"
@@ -25,6 +26,10 @@ bool as_promised(const Options& options, const TrainingDefaults& defaults);
 // Queues so many steps by some version.
 using QueueSteps = std::function<void(size_t count)>;
 
+// The losses of the next steps, which `queue` queues. Every loss goes to the curve, which may be
+// shorter.
+std::vector<float> next_losses(Trainer& t, const QueueSteps& queue, size_t steps);
+
 // The gradient of a training's first step, and the losses of as many steps as the trajectory has,
 // held against it. Every loss goes to the curve. Restarts the training before each of the two.
 Comparison check_first_steps(Trainer& t, const QueueSteps& queue, const Trajectory& want);
@@ -40,6 +45,7 @@ struct Epochs {
   size_t steps_per_round;       // after so many comes after_round(), and a checkpoint
   std::string checkpoint = {};  // its file; empty: none
   std::map<std::string, std::string> more = {};  // what Trainer::save() writes beside it
+  const char* unit = "epoch";                    // as progress calls it
   // Gets the epochs behind the training, the mean of the losses that the round has left on the
   // curve (NaN for none), and what stop_diverged() wants to know. Returns the line that says how
   // far the training is, or nothing.

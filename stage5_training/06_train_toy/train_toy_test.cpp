@@ -1,12 +1,8 @@
 // Every version of the training on awkward networks: the first steps against the reference and
-// NumPy, versions against one another bit for bit, trainings that go on, what is learnt, what is
-// refused, and mistakes that must be caught. (A part: trainer_test.cpp.)
-#include <unistd.h>
-
+// NumPy, versions against one another bit for bit, what is learnt, what is refused, and mistakes
+// that must be caught. (A part: trainer_test.cpp.)
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,13 +11,12 @@
 #include "common/npy.h"
 #include "common/timer.h"
 #include "stage5_training/06_train_toy/loop.h"
-#include "stage5_training/06_train_toy/trainings_for_tests.h"
-
-using namespace train_toy_test;
+#include "stage5_training/06_train_toy/train_toy.h"
+#include "stage5_training/06_train_toy/training_for_tests.h"
 
 namespace {
 
-using optimizers::kKinds;
+using namespace toy_test;
 
 constexpr unsigned kSteps = 20;
 
@@ -44,12 +39,6 @@ Comparison check_steps(const Case& c, const Settings& s, LaunchSteps launch) {
   launch(t);
   HIP_CHECK(hipStreamSynchronize(t.stream));
   return compare_losses(t.curve.to_host(), want);
-}
-
-template <class Visit>
-void for_each_version(const Training& t, Visit visit) {
-  for (const auto& version : testing::chosen(kVersions))
-    if (version.launch.why_not(t).empty()) visit(version);
 }
 
 double accuracy(Training& t, const Points& points) {
@@ -176,25 +165,6 @@ TEST_CASE("XOR is learnt from other numbers and by other rules", "[long]") {
     }
 }
 
-TEST_CASE("a graph gives the bits of its kernels, and the steps that are left over too") {
-  const Case c = random_case({2, 4, 3}, 9);
-  for (const auto& [steps, every] : std::initializer_list<std::pair<unsigned, unsigned>>{
-           {0, 1},
-           {1, 1},
-           {10, 3},
-           {kGraphSteps + 7, kGraphSteps + 3},
-           {2 * kGraphSteps + 1, 2 * kGraphSteps}}) {
-    Training one_by_one(c.widths, c.points, settings(Kind::Adam));
-    Training replayed(c.widths, c.points, settings(Kind::Adam));
-    for (Training* t : {&one_by_one, &replayed}) t->reset(steps, every);
-    launch_operations(one_by_one, steps);
-    launch_graph(replayed, steps);
-    CAPTURE(steps, every);
-    REQUIRE(replayed.steps == steps);
-    REQUIRE(same_bits(state(one_by_one), state(replayed)));
-  }
-}
-
 // Of one compiler at one level of optimization: `check` compiles a learner's one_kernel at another,
 // which may fuse other multiplications with additions.
 TEST_CASE("one kernel for all steps gives the bits of one kernel per step", "[harness]") {
@@ -208,71 +178,6 @@ TEST_CASE("one kernel for all steps gives the bits of one kernel per step", "[ha
       CAPTURE(c.widths, c.points.labels.size(), optimizers::name(kind));
       REQUIRE(same_bits(state(per_step), state(persistent)));
     }
-}
-
-TEST_CASE("a training in pieces is the training as a whole, and repeats itself") {
-  const Case c = random_case({2, 8, 2}, 4);
-  Training t(c.widths, c.points, settings(Kind::Adam));
-  for_each_version(t, [&](const auto& version) {
-    t.reset(30, 4);
-    version.launch.run(t, 30);
-    const std::vector<float> whole = state(t);
-    for (const std::vector<unsigned>& pieces :
-         {std::vector<unsigned>{30}, {1, 29}, {0, 3, 1, 4, 0, 22}, {13, 17}}) {
-      t.reset(30, 4);
-      for (const unsigned piece : pieces) version.launch.run(t, piece);
-      CAPTURE(version.name, pieces);
-      REQUIRE(t.steps == 30);
-      REQUIRE(same_bits(state(t), whole));
-    }
-  });
-}
-
-TEST_CASE("the curve holds the losses of the steps that it names") {
-  const Case c = random_case({2, 8, 2}, 4);
-  Training t(c.widths, c.points, settings(Kind::Momentum));
-  for_each_version(t, [&](const auto& version) {
-    t.reset(23, 1);
-    version.launch.run(t, 23);
-    HIP_CHECK(hipStreamSynchronize(t.stream));
-    const std::vector<float> all = t.curve.to_host();
-    for (const unsigned every : {2u, 5u, 23u, 24u}) {
-      t.reset(23, every);
-      version.launch.run(t, 23);
-      HIP_CHECK(hipStreamSynchronize(t.stream));
-      const std::vector<float> some = t.curve.to_host();
-      CAPTURE(version.name, every);
-      REQUIRE(some.size() == 23 / every);
-      for (size_t i = 0; i < some.size(); ++i) REQUIRE(some[i] == all[(i + 1) * every - 1]);
-    }
-  });
-}
-
-TEST_CASE("a training that is resumed from its checkpoint goes on bit for bit") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("train_toy_test." + std::to_string(getpid()));
-  std::filesystem::create_directory(folder);
-  const std::string path = (folder / "checkpoint.safetensors").string();
-  const Case c = random_case({2, 8, 2}, 4);
-  for (const Kind kind : kKinds) {
-    Training whole(c.widths, c.points, settings(kind));
-    for_each_version(whole, [&](const auto& version) {
-      whole.reset(30, 30);
-      version.launch.run(whole, 30);
-      Training first(c.widths, c.points, settings(kind));
-      first.reset(30, 30);
-      version.launch.run(first, 13);
-      first.save(path);
-      Training second(c.widths, c.points, settings(kind));
-      second.resume(path);
-      second.set_curve({1, 30});
-      version.launch.run(second, 17);
-      CAPTURE(optimizers::name(kind), version.name);
-      REQUIRE(second.steps == 30);
-      REQUIRE(same_bits(state(second), state(whole)));
-    });
-  }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("the kernels write the parameters, their states and the curve, and nothing else") {

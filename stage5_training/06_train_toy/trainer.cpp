@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "stage5_training/06_train_toy/sampler.h"
+#include "stage5_training/06_train_toy/sequential_trainer.h"
 
 namespace train_toy {
 
@@ -16,16 +17,18 @@ Sampler require_batch(const Sampler& sampler, const char* samples) {
   return sampler;
 }
 
-Trainer::Trainer(sequential::Sequential trained, const Settings& wanted, size_t batch_size,
-                 const CurveShape& curve_shape)
-    : model(std::move(trained)),
-      settings(wanted),
-      batch(batch_size),
-      schedule(1),
-      loss(1),
-      grad_y(batch_size * model.outputs()) {
+Trainer::Trainer(const Settings& wanted, const CurveShape& curve_shape)
+    : settings(wanted), schedule(1), loss(1) {
   HIP_CHECK(hipStreamCreate(&stream));
   set_curve(curve_shape);
+}
+
+SequentialTrainer::SequentialTrainer(sequential::Sequential trained, const Settings& wanted,
+                                     size_t batch_size, const CurveShape& curve_shape)
+    : Trainer(wanted, curve_shape),
+      model(std::move(trained)),
+      batch(batch_size),
+      grad_y(batch_size * model.outputs()) {
   restart();
 }
 
@@ -51,7 +54,7 @@ void Trainer::go_on(std::uint64_t steps_done) {
 }
 
 void Trainer::restart() {
-  model.initialize(settings.seed);
+  initialize();
   go_on(0);
 }
 
@@ -82,7 +85,8 @@ std::vector<float> Trainer::losses() const {
 std::vector<float> Trainer::parameters() const {
   HIP_CHECK(hipStreamSynchronize(stream));
   std::vector<float> all;
-  for (const sequential::NamedTensor& tensor : model.tensors()) {
+  const sequential::Stored model = stored();
+  for (const sequential::NamedTensor& tensor : model.tensors) {
     all.resize(all.size() + tensor.n);
     HIP_CHECK(hipMemcpy(all.data() + all.size() - tensor.n, tensor.w, tensor.n * sizeof(float),
                         hipMemcpyDeviceToHost));
@@ -99,13 +103,13 @@ void Trainer::save(const std::string& path, const std::map<std::string, std::str
   HIP_CHECK(hipStreamSynchronize(stream));
   sequential::TrainingState kept = state();
   kept.more.insert(more.begin(), more.end());
-  sequential::save(path, model, &kept);
+  safetensors::write(path, sequential::file_of_stored(stored(), &kept));
 }
 
 void Trainer::resume(const std::string& path) {
   const safetensors::File file = safetensors::read(path);
   sequential::require_training(path, file, state());
-  go_on(sequential::load(path, file, model).steps);
+  go_on(sequential::load_stored(path, file, stored()).steps);
 }
 
 }  // namespace train_toy

@@ -1,6 +1,6 @@
-// What every training has, whatever it learns: a model, its optimizer, a curve of losses, steps
-// that are launched one by one or as graphs, and checkpoints. A training of a data set derives from
-// it (training.h here, and those of 5.7, 5.8 and 6.4) and says what a batch is and what its loss.
+// What every training has, whatever it learns and whatever its model is: an optimizer, a curve of
+// losses, steps that are launched one by one or as graphs, and checkpoints. Where the model is a
+// Sequential, sequential_trainer.h has its step. Step 7.7's model is another.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,6 @@
 #include "stage5_training/01_dense_backward/branches.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/checkpoint.h"
-#include "stage5_training/05_sequential/model.h"
 
 namespace train_toy {
 
@@ -25,7 +24,7 @@ using optimizers::Hyperparameters;
 using optimizers::Kind;
 using optimizers::Schedule;
 
-inline constexpr unsigned kGraphSteps = 50;  // captured together, at most
+inline constexpr size_t kGraphSteps = 50;  // captured together, at most
 
 struct Settings {
   Kind kind = Kind::Adam;
@@ -44,27 +43,30 @@ struct CurveShape {
 // gpu::Error where the device refuses.
 class Trainer {
  public:
-  // Steps of `batch` samples. The model has its memory for steps from model.reserve().
-  Trainer(sequential::Sequential trained, const Settings& wanted, size_t batch_size,
-          const CurveShape& curve_shape);
+  // Whoever derives from it calls restart() when the model is there.
+  Trainer(const Settings& wanted, const CurveShape& curve_shape);
   virtual ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   // ---- What a training of its own says
-  // Queues the kernels that bring the batch of the step that begins, if there are any. Returns
-  // where its x (batch, inputs) is: always the same place, which a graph remembers.
-  virtual const float* queue_batch() = 0;
-  // Queues the mean loss of y (batch, outputs) against what the batch should give, to `loss`, and
-  // its gradient by y, to `grad_y`.
-  virtual void queue_loss(const float* y) = 0;
-  // How many steps are an epoch.
+  // The model, as a checkpoint has it.
+  virtual sequential::Stored stored() const = 0;
+  // Gives the model new parameters, which follow from the seed; gradients and states become 0.
+  // Waits for the device.
+  virtual void initialize() = 0;
+  // How often the memory that steps work in was given back: a graph that was captured before does
+  // not know where the new one is.
+  virtual size_t moves() const { return 0; }
+  // From now on a step may use these branches of the stream; nullptr: no longer.
+  virtual void use_branches(const dense_backward::Branches* /*of_stream*/) {}
+  // How many steps are an epoch. 1: the training counts steps.
   virtual size_t steps_per_epoch() const { return 1; }
   // What else must be alike where a training goes on from a checkpoint: {"batch", "64"}.
   virtual std::map<std::string, std::string> facts() const { return {}; }
 
   // ---- Its state
-  // New parameters from the seed, and no step behind them.
+  // New parameters, and no step behind them.
   void restart();
   // The model is one that has so many steps behind it. Poisons the curve.
   void go_on(std::uint64_t steps_done);
@@ -79,9 +81,6 @@ class Trainer {
   void resume(const std::string& path);
 
   // ---- Its steps
-  // versions/operations.hip: queues one step, or many, a kernel per operation.
-  void queue_step();
-  void run_operations(size_t count);
   // versions/graph.hip: queues steps from graphs of what queue() queues for one of them; `name`
   // says which graphs these are, since they are kept. A graph holds where everything lies: they are
   // captured anew where the model's memory has moved.
@@ -95,26 +94,24 @@ class Trainer {
   // The model's parameters one behind the other, in the order of its tensors. Waits for the device.
   std::vector<float> parameters() const;
 
-  sequential::Sequential model;
   Settings settings;
-  size_t batch;
-  DeviceBuffer<Schedule> schedule;   // of the step that begins
-  DeviceBuffer<float> loss, grad_y;  // of one step
+  DeviceBuffer<Schedule> schedule;  // of the step that begins
+  DeviceBuffer<float> loss;         // of one step
   DeviceBuffer<float> curve;
   size_t every = 1;         // so often a loss goes to the curve
   std::uint64_t steps = 0;  // queued so far
   hipStream_t stream = nullptr;
   dense_backward::Branches branches;  // of the stream, while it is captured
+  size_t most_graph_steps = kGraphSteps;
 
  private:
   sequential::TrainingState state() const;  // as it is now
-  void queue_record();
   void forget_graphs();
 
   std::string captured_;                          // whose graphs these are
   std::unique_ptr<gpu::Graph> graph_, one_step_;  // of graph_steps_ steps, and of one
   size_t graph_steps_ = 0;
-  size_t moves_ = 0;  // of the model's memory, before they were captured
+  size_t moves_ = 0;  // moves(), before they were captured
 };
 
 }  // namespace train_toy

@@ -24,7 +24,7 @@ sequential::Sequential make_model(const std::vector<size_t>& widths) {
 }  // namespace
 
 Training::Training(const std::vector<size_t>& widths, const Points& points, const Settings& wanted)
-    : Trainer(make_model(widths), wanted, points.labels.size(), CurveShape{1}),
+    : SequentialTrainer(make_model(widths), wanted, points.labels.size(), CurveShape{1}),
       x(points.x),
       labels(points.labels),
       widths_(widths),

@@ -8,13 +8,13 @@
 #include "stage5_training/06_train_toy/data.h"
 #include "stage5_training/06_train_toy/network.h"
 #include "stage5_training/06_train_toy/reference.h"
-#include "stage5_training/06_train_toy/trainer.h"
+#include "stage5_training/06_train_toy/sequential_trainer.h"
 
 namespace train_toy {
 
 // Its constructor throws std::invalid_argument where the points don't fit the network, and
 // std::out_of_range for a label that is no class.
-class Training : public Trainer {
+class Training : public SequentialTrainer {
  public:
   Training(const std::vector<size_t>& widths, const Points& points, const Settings& wanted);
 

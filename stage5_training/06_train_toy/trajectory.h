@@ -17,6 +17,7 @@
 #include "common/rounding.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/04_optimizers/reference.h"
+#include "stage5_training/05_sequential/layer.h"
 
 namespace train_toy {
 
@@ -144,18 +145,18 @@ inline Comparison compare_losses(const std::vector<float>& got, const Trajectory
 // n is at most 10^4 here, and that norm some hundred times the sum's, which makes 6e-4; 1e-3 is
 // allowed, and ten times the distance of the twin's gradient, which takes ReLU's other side where a
 // sum is nearly 0. No learning rate is in it. A tensor's gradient that is a percent off is refused.
-// The model, of which `parameters` are the values at the beginning, has one step behind it.
-template <class Model>
-Comparison compare_gradient(const Model& model, optimizers::Kind kind,
-                            const optimizers::Hyperparameters& hyper,
-                            const std::vector<float>& parameters, const Trajectory& want) {
+// The model has one step of `hyper` behind it; `parameters` are its values before, tensor by
+// tensor.
+inline Comparison compare_gradient(const std::vector<sequential::NamedTensor>& tensors,
+                                   optimizers::Kind kind, const optimizers::Hyperparameters& hyper,
+                                   const std::vector<float>& parameters, const Trajectory& want) {
   constexpr double kOfGradient = 1e-3, kFactor = 10, kTiny = 1e-30;
   using optimizers::Kind;
   const double rate = static_cast<double>(hyper.learning_rate);
   const double share = kind == Kind::Momentum ? 1 : 1 - static_cast<double>(hyper.beta1);
   std::vector<double> errors, bounds;
   std::size_t first = 0;
-  for (const auto& tensor : model.tensors()) {
+  for (const sequential::NamedTensor& tensor : tensors) {
     std::vector<float> now(tensor.n);
     HIP_CHECK(hipMemcpy(now.data(), kind == Kind::Sgd ? tensor.w : tensor.m,
                         tensor.n * sizeof(float), hipMemcpyDeviceToHost));

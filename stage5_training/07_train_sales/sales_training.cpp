@@ -22,7 +22,7 @@ Training::Training(const float4* train_rows, size_t count, const Settings& wante
 
 Training::Training(const float4* train_rows, const Settings& wanted,
                    const std::string& sales_source, const Sampler& of_rows)
-    : Trainer(make_model(), wanted, of_rows.batch, {of_rows.steps_per_epoch()}),
+    : SequentialTrainer(make_model(), wanted, of_rows.batch, {of_rows.steps_per_epoch()}),
       rows(train_rows),
       sampler(of_rows),
       x(wanted.batch * kFeatureParts),

@@ -10,7 +10,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/sampler.h"
-#include "stage5_training/06_train_toy/trainer.h"
+#include "stage5_training/06_train_toy/sequential_trainer.h"
 #include "stage5_training/07_train_sales/sales_features.h"
 
 namespace train_sales {
@@ -35,7 +35,7 @@ inline constexpr unsigned kHidden = 32;  // units; a wave's size is a multiple o
 Sequential make_model();
 
 // What the steps of every version work on.
-class Training : public train_toy::Trainer {
+class Training : public train_toy::SequentialTrainer {
  public:
   // Trains on train_rows (count, kParts) in device memory, which must outlive it. `sales_source`
   // says which sales they are. Throws std::invalid_argument where they do not fill one batch.

@@ -18,6 +18,7 @@
 #include "common/random.h"
 #include "common/testing.h"
 #include "stage3_ml_ops/03_losses/reference.h"
+#include "stage5_training/06_train_toy/epochs.h"
 #include "stage5_training/07_train_sales/checkpoint.h"
 #include "stage5_training/07_train_sales/detail/slots.h"
 #include "stage5_training/07_train_sales/reference.h"
@@ -42,19 +43,9 @@ std::vector<float4> random_rows(size_t count) {
   return rows;
 }
 
-// The losses of the next steps, which the curve has for one epoch at a time.
 std::vector<float> next_losses(Training& t, Launch launch, size_t steps) {
-  std::vector<float> losses;
-  while (losses.size() < steps) {
-    const size_t per_epoch = t.steps_per_epoch(), place = t.steps % per_epoch;
-    const size_t some = std::min(steps - losses.size(), per_epoch - place);
-    launch(t, some);
-    HIP_CHECK(hipDeviceSynchronize());
-    const std::vector<float> curve = t.curve.to_host();
-    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(place);
-    losses.insert(losses.end(), begin, begin + static_cast<std::ptrdiff_t>(some));
-  }
-  return losses;
+  return train_toy::next_losses(
+      t, [&](size_t count) { launch(t, count); }, steps);
 }
 
 // NumPy's losses of 20 steps at a small rate: as far off as a hundred roundings of the loss.

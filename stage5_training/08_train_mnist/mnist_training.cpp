@@ -12,7 +12,7 @@ Training::Training(const Settings& wanted, const Samples& images, Sequential net
 
 Training::Training(const Settings& wanted, const Samples& images, Sequential network,
                    const Sampler& of_images)
-    : Trainer(std::move(network), wanted, wanted.batch, {of_images.steps_per_epoch()}),
+    : SequentialTrainer(std::move(network), wanted, wanted.batch, {of_images.steps_per_epoch()}),
       hidden(wanted.hidden),
       samples(images),
       sampler(of_images),

@@ -13,7 +13,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage5_training/05_sequential/sequential.h"
 #include "stage5_training/06_train_toy/sampler.h"
-#include "stage5_training/06_train_toy/trainer.h"
+#include "stage5_training/06_train_toy/sequential_trainer.h"
 #include "stage5_training/06_train_toy/trajectory.h"
 #include "stage5_training/08_train_mnist/mnist_data.h"
 
@@ -62,7 +62,7 @@ using LaunchLoss = void (*)(float* loss, float* grad, const float* logits,
                             hipStream_t stream);
 
 // What the steps of every version work on, whatever the network.
-class Training : public train_toy::Trainer {
+class Training : public train_toy::SequentialTrainer {
  public:
   // Throws std::invalid_argument where the images do not fill one batch.
   Training(const Settings& wanted, const Samples& images, Sequential network);

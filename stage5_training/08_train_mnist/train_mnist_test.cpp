@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "common/npy.h"
 #include "common/testing.h"
 #include "common/tests/programs.h"
+#include "common/training.h"
 #include "stage5_training/08_train_mnist/reference.h"
 #include "stage5_training/08_train_mnist/training_for_tests.h"
 
@@ -23,10 +23,7 @@ using mnist::compare_losses;
 using mnist::Guess;
 using mnist::guess;
 using mnist::kEvaluationBatch;
-using testing::same_bits;
 using tests::Folder;
-using tests::read_file;
-using tests::write_file;
 
 }  // namespace
 
@@ -109,55 +106,32 @@ TEST_CASE("the versions agree on the parameters, by every optimizer") {
     settings.hidden = 7, settings.batch = 24, settings.kind = kind;
     settings.hyper.learning_rate = kind == optimizers::Kind::Adam ? 1e-3f : 1e-2f;
     Training training(settings, images.samples());
-    std::vector<float> want;
-    for (const auto& version : kVersions) {
+    const std::vector<float> want =
+        parameters_after(training, [&] { train(training, kVersions[0].launch, 8); });
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, optimizers::name(kind));
       if (!version.launch.obstacle(training).empty()) continue;
-      training.restart();
-      train(training, version.launch, 8);
-      const auto got = training.parameters();
-      if (want.empty()) want = got;
-      // Adam makes a full step even of a gradient that is nothing but rounding.
-      size_t apart = 0;
-      for (size_t i = 0; i < want.size(); ++i)
-        if (!(std::fabs(got[i] - want[i]) <= 2e-5f)) ++apart;
-      REQUIRE(apart <= (optimizers::states(kind) == 2 ? want.size() / 200 : 0));
-      training.restart();
-      train(training, version.launch, 8);
-      REQUIRE(same_bits(training.parameters(), got));  // deterministic
+      require_agrees(training, want, 200, [&] { train(training, version.launch, 8); });
     }
   }
 }
 
 TEST_CASE("a resumed training goes on with the same bits") {
-  const Folder folder;
-  const std::string path = folder / "model.safetensors";
   const DeviceDigits images(mnist::draw(100, 5));
   Settings settings;
   settings.hidden = 6, settings.batch = 16;
+  const auto make = [&] { return std::make_unique<Training>(settings, images.samples()); };
   for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
-    Training whole(settings, images.samples());
-    if (!version.launch.obstacle(whole).empty()) continue;
-    train(whole, version.launch, 9);  // an epoch has 6 steps
-    whole.save(path);
-    train(whole, version.launch, 8);
-    Training resumed(settings, images.samples());
-    train(resumed, version.launch, 3);  // what is resumed must not depend on what was before
-    resumed.resume(path);
-    REQUIRE(resumed.steps == 9);
-    train(resumed, version.launch, 8);
-    REQUIRE(same_bits(resumed.parameters(), whole.parameters()));
-    resumed.save(path);
-    const std::string saved = read_file(path);
-    whole.save(path);
-    REQUIRE(saved == read_file(path));
+    if (!version.launch.obstacle(*make()).empty()) continue;
+    const auto queue = [&](Training& t, size_t steps) { train(t, version.launch, steps); };
+    require_resumes(9, 8, make, queue);  // an epoch has 6 steps
   }
 }
 
 TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
   const Folder folder;
-  const std::string path = folder / "model.safetensors", damaged = folder / "damaged";
+  const std::string path = folder / "model.safetensors";
   const DeviceDigits images(mnist::draw(40, 6)), fewer(mnist::draw(30, 6));
   Settings settings;
   settings.hidden = 4, settings.batch = 8;
@@ -165,43 +139,11 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   train(training, kVersions[0].launch, 3);
   training.save(path);
   train(training, kVersions[0].launch, 1);
-  const auto before = training.parameters();
-
-  const auto refuses = [&](Training& to, const std::string& file, const std::string& words) {
-    const auto parameters = to.parameters();
-    const std::uint64_t steps = to.steps;
-    try {
-      to.resume(file);
-      FAIL("resumed from " + file);
-    } catch (const std::runtime_error& error) {
-      REQUIRE(contains_text(error.what(), words));
-      REQUIRE(contains_text(error.what(), file));
-    }
-    REQUIRE(to.steps == steps);
-    REQUIRE(same_bits(to.parameters(), parameters));
-  };
-  const auto refuses_with = [&](Settings other, const Samples& samples, const std::string& words) {
-    Training to(other, samples);
-    refuses(to, path, words);
-  };
-  Settings other = settings;
-  other.seed = 2;
-  refuses_with(other, images.samples(), "seed 1, not 2");
-  other = settings, other.batch = 5;
-  refuses_with(other, images.samples(), "batch 8, not 5");
-  other = settings, other.kind = optimizers::Kind::Sgd;
-  refuses_with(other, images.samples(), "optimizer adam, not sgd");
-  other = settings, other.hidden = 5;
-  refuses_with(other, images.samples(), "Linear(784, 5)");
-  refuses_with(settings, fewer.samples(), "images 40, not 30");
-
-  refuses(training, folder / "missing", "");
-  const std::string whole = read_file(path);
-  for (size_t length = 0; length < whole.size(); length += 1 + length / 16) {
-    write_file(damaged, whole.substr(0, length));
-    refuses(training, damaged, "");
-  }
-  REQUIRE(same_bits(training.parameters(), before));
+  require_others_refused(settings, path, images.samples(), fewer.samples(),
+                         [](const Settings& of, const Samples& samples) {
+                           return std::make_unique<Training>(of, samples);
+                         });
+  require_damage_refused(training, path);
 }
 
 TEST_CASE("batches that can't be are refused", "[harness]") {
@@ -260,8 +202,7 @@ TEST_CASE("what a model says to images, in whole batches and parts of them") {
 // ---- The real data ----------------------------------------------------------------------------
 
 TEST_CASE("MNIST is read as well as was promised, from three seeds", "[.mnist]") {
-  const char* variable = std::getenv("COURSE_DATA");
-  const std::string folder = variable != nullptr && *variable != '\0' ? variable : "data";
+  const std::string folder = training::data_folder({});
   if (!mnist::missing_files(folder).empty()) {
     std::printf("skipped: no MNIST in %s/mnist (python3 scripts/data.py gets it)\n",
                 folder.c_str());

@@ -15,6 +15,7 @@
 #include "stage1_vector/02_axpy/axpy.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage6_cnn/01_conv2d/device_layer.h"
 #include "stage6_cnn/01_conv2d/problem.h"
 #include "stage6_cnn/01_conv2d/reference.h"
 
@@ -26,57 +27,31 @@ namespace {
 
 // A layer on the device, a batch for it, and what is expected: of every version, of one that goes
 // through transformed tiles, and of the peer, which adds no bias and may go through them, too.
-struct Layer {
+struct Layer : conv2d::DeviceLayer {
   Layer(const Problem& problem, std::uint64_t random_seed)
-      : p(problem),
-        seed(random_seed),
+      : DeviceLayer(problem, random_seed),
         out(output_of(p)),
-        d_x(size_of_x(p)),
-        d_w(size_of_w(p)),
         d_bias(p.K),
         d_y(size_of_y(p)),
         workspace(conv2d::Workspace::for_all_versions(p)),
-        sample(choose_planes(p, p.N * p.K, out.height * out.width, seed)) {
-    if (dnn::available())
-      peer = std::make_unique<dnn::Convolution>(
-          dnn::Shape{p.N, p.C, p.H, p.W, p.K, p.R, p.S, p.stride_h, p.stride_w, p.pad_h, p.pad_w});
-  }
+        sample(choose_planes(p, p.N * p.K, out.height * out.width, seed)) {}
 
-  // Integers whose sums float adds exactly in every order, those of `winograd` included.
-  void fill_integers() {
-    fill(random_numbers::launch_fill_integers, conv2d::kExactFilter);
-    expect(), is_exact = true;
-  }
-  // x and bias in [-1, 1), w in +-1 / sqrt(C R S) as a layer's are when training begins.
-  void fill_uniform() {
-    fill(random_numbers::launch_fill_uniform, 1 / std::sqrt(static_cast<float>(window_of(p))));
-    expect(), is_exact = false;
-  }
+  void fill_integers() { fill(true, d_bias, 2), expect(); }
+  void fill_uniform() { fill(false, d_bias, 2), expect(); }
 
   Comparison compare(const conv2d::Values& want) const {
     return sample.compare(d_y.data(), want.value,
                           [&](size_t i) { return is_exact ? 0 : want.error[i]; });
   }
 
-  Problem p;
-  std::uint64_t seed;
   conv2d::Extent out;
-  DeviceBuffer<float> d_x, d_w, d_bias, d_y;
+  DeviceBuffer<float> d_bias, d_y;
   conv2d::Workspace workspace;
   RowSample sample;
   conv2d::Values of_sums, of_tiles, of_peer;
-  bool is_exact = false;
-  std::unique_ptr<dnn::Convolution> peer;
   double reference_ms = 0;
 
  private:
-  template <class Fill>
-  void fill(Fill&& launch_fill, float scale_of_w) {
-    launch_fill(d_x.data(), d_x.size(), seed, 0, nullptr);
-    launch_fill(d_w.data(), d_w.size(), seed, 1, nullptr);
-    launch_fill(d_bias.data(), d_bias.size(), seed, 2, nullptr);
-    axpy::launch_vectorized_scale(d_w.data(), scale_of_w, d_w.data(), d_w.size());
-  }
   void expect() {
     const std::vector<float> x = d_x.to_host(), w = d_w.to_host();
     HostTimer timer;

@@ -15,6 +15,7 @@
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage1_vector/02_axpy/axpy.h"
+#include "stage6_cnn/01_conv2d/device_layer.h"
 #include "stage6_cnn/01_conv2d/problem.h"
 #include "stage6_cnn/02_conv2d_backward/reference.h"
 
@@ -27,12 +28,9 @@ namespace {
 
 // A layer on the device with its gradients, and what is expected of them: of x also where it goes
 // through transformed tiles, and of the peer, which may take any algorithm.
-struct Layer {
+struct Layer : conv2d::DeviceLayer {
   Layer(const Problem& problem, std::uint64_t random_seed)
-      : p(problem),
-        seed(random_seed),
-        d_x(size_of_x(p)),
-        d_w(size_of_w(p)),
+      : DeviceLayer(problem, random_seed),
         d_grad_y(size_of_y(p)),
         d_grad_w(size_of_w(p)),
         d_grad_bias(p.K),
@@ -40,22 +38,10 @@ struct Layer {
         workspace(conv2d_backward::Workspace::for_all_versions(p)),
         planes_of_x(conv2d::choose_planes(p, p.N * p.C, p.H * p.W, seed)),
         planes_of_w(conv2d::choose_planes(p, p.K * p.C, p.R * p.S, seed)),
-        biases(choose_rows(1, p.K, 2, seed)) {
-    if (dnn::available())
-      peer = std::make_unique<dnn::Convolution>(
-          dnn::Shape{p.N, p.C, p.H, p.W, p.K, p.R, p.S, p.stride_h, p.stride_w, p.pad_h, p.pad_w});
-  }
+        biases(choose_rows(1, p.K, 2, seed)) {}
 
-  // Integers whose sums float adds exactly in every order, those of `winograd` included.
-  void fill_integers() {
-    fill(random_numbers::launch_fill_integers, conv2d::kExactFilter);
-    expect(), is_exact = true;
-  }
-  // x and grad_y in [-1, 1), w in +-1 / sqrt(C R S) as a layer's are when training begins.
-  void fill_uniform() {
-    fill(random_numbers::launch_fill_uniform, 1 / std::sqrt(static_cast<float>(window_of(p))));
-    expect(), is_exact = false;
-  }
+  void fill_integers() { fill(true, d_grad_y, 3), expect(); }
+  void fill_uniform() { fill(false, d_grad_y, 3), expect(); }
 
   // The gradients that `to` asks for, that of x held against `of_x`.
   Comparison compare(const Gradients& to, const Values& of_x, const Values& of_w,
@@ -74,24 +60,13 @@ struct Layer {
   struct Expected {
     Values x, x_in_tiles, w, bias;
   };
-  Problem p;
-  std::uint64_t seed;
-  DeviceBuffer<float> d_x, d_w, d_grad_y, d_grad_w, d_grad_bias, d_grad_x;
+  DeviceBuffer<float> d_grad_y, d_grad_w, d_grad_bias, d_grad_x;
   conv2d_backward::Workspace workspace;
   RowSample planes_of_x, planes_of_w, biases;
   Expected want, of_peer;
-  bool is_exact = false;
-  std::unique_ptr<dnn::Convolution> peer;
   double reference_ms = 0;
 
  private:
-  template <class Fill>
-  void fill(Fill&& launch_fill, float scale_of_w) {
-    launch_fill(d_x.data(), d_x.size(), seed, 0, nullptr);
-    launch_fill(d_w.data(), d_w.size(), seed, 1, nullptr);
-    launch_fill(d_grad_y.data(), d_grad_y.size(), seed, 3, nullptr);
-    axpy::launch_vectorized_scale(d_w.data(), scale_of_w, d_w.data(), d_w.size());
-  }
   void expect() {
     HostTimer timer;
     want = expect(conv2d::Terms::mean_zero);

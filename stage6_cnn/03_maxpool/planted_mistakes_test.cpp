@@ -24,12 +24,8 @@ using namespace maxpool_test;
 
 TEST_CASE("the check refuses a lost, a doubled and a misplaced gradient at every printed shape",
           "[harness]") {
-  const std::vector<Size> of = sizes();
-  const bool is_cpu = std::string(gpu::kBackend) == "cpu";
-  for (const bool quick : {false, true}) {
-    std::vector<size_t> chosen;
-    for (const Size& size : of) chosen.push_back(quick ? size.quick : is_cpu ? size.cpu : size.gpu);
-    for (const Problem& whole : printed(chosen)) {
+  for (const bool quick : {false, true})
+    for (const Problem& whole : printed(usual_sizes(sizes(), quick, gpu::kBackend))) {
       CAPTURE(name(whole, "backward"));
       const Problem p = choose_planes(whole, 7).sampled;
       const Routing in(p, few_values(cells_of(p), 9));
@@ -44,7 +40,6 @@ TEST_CASE("the check refuses a lost, a doubled and a misplaced gradient at every
       testing::require_refusals(
           value, [&](size_t i) { return bound[i]; }, kRow, [&](size_t i) { return value[i] / 2; });
     }
-  }
 }
 
 TEST_CASE("planted mistakes are caught", "[harness]") {

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "common/npy.h"
 #include "common/testing.h"
 #include "common/tests/moved.h"
+#include "common/training.h"
 #include "stage5_training/05_sequential/reference.h"
 #include "stage6_cnn/04_train_cnn/detail/sizes.h"
 #include "stage6_cnn/04_train_cnn/training_for_tests.h"
@@ -24,7 +24,6 @@ using mnist::accuracy;
 using mnist::guess;
 using mnist::Sampler;
 using sequential::DoubleModel;
-using testing::same_bits;
 
 // The training in double, from these parameters: steps one after the other.
 class Double {
@@ -283,22 +282,11 @@ TEST_CASE("the versions agree on the parameters, by every optimizer", "[long]") 
     settings.hidden = 7, settings.batch = 12, settings.kind = kind;
     settings.hyper.learning_rate = kind == optimizers::Kind::Adam ? 1e-3f : 1e-2f;
     Training training(settings, images.samples());
-    std::vector<std::vector<float>> want;
-    for (const auto& version : kVersions) {
+    const std::vector<float> want =
+        parameters_after(training, [&] { train(training, kVersions[0].launch, 6); });
+    for (const auto& version : testing::chosen(kVersions)) {
       CAPTURE(version.name, optimizers::name(kind));
-      training.restart();
-      train(training, version.launch, 6);
-      const auto got = parameters_of(training);
-      if (want.empty()) want = got;
-      // Adam makes a full step even of a gradient that is nothing but rounding.
-      size_t count = 0, apart = 0;
-      for (size_t k = 0; k < want.size(); ++k)
-        for (size_t i = 0; i < want[k].size(); ++i, ++count)
-          if (!(std::fabs(got[k][i] - want[k][i]) <= 2e-5f)) ++apart;
-      REQUIRE(apart <= (optimizers::states(kind) == 2 ? count / 200 : 0));
-      training.restart();
-      train(training, version.launch, 6);
-      REQUIRE(same_bits(parameters_of(training), got));  // deterministic
+      require_agrees(training, want, 200, [&] { train(training, version.launch, 6); });
     }
   }
 }
@@ -349,8 +337,7 @@ TEST_CASE("what the layers see is what the model goes by") {
 // ---- The real data ----------------------------------------------------------------------------
 
 TEST_CASE("MNIST is read as well as was promised, from three seeds", "[.mnist]") {
-  const char* variable = std::getenv("COURSE_DATA");
-  const std::string folder = variable != nullptr && *variable != '\0' ? variable : "data";
+  const std::string folder = training::data_folder({});
   if (!mnist::missing_files(folder).empty()) {
     std::printf("skipped: no MNIST in %s/mnist (python3 scripts/data.py gets it)\n",
                 folder.c_str());
@@ -376,3 +363,25 @@ TEST_CASE("MNIST is read as well as was promised, from three seeds", "[.mnist]")
     }
   }
 }
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "common/cpu/internal.h"
+
+TEST_CASE("cpu: a training of images makes three streams, as every Trainer does") {
+  const size_t before = cpu::live_streams();
+  {
+    const DeviceDigits images(mnist::draw(16, 6));
+    Settings settings;
+    settings.hidden = 9, settings.batch = 8;
+    Training training(settings, images.samples());
+    for (const auto& version : kVersions) {
+      CAPTURE(version.name);
+      train(training, version.launch, 1);
+      REQUIRE(cpu::live_streams() == before + 3);
+    }
+  }
+  REQUIRE(cpu::live_streams() == before);
+}
+
+#endif

@@ -16,6 +16,12 @@ using mnist::Samples;
 using mnist::train;
 using mnist::Trajectory;
 using mnist_test::losses_of;
+using mnist_test::parameters_after;
+using mnist_test::require_agrees;
+using mnist_test::require_damage_refused;
+using mnist_test::require_others_refused;
+using mnist_test::require_refused;
+using mnist_test::require_resumes;
 using train_cnn::Launch;
 using train_cnn::Training;
 

@@ -192,4 +192,41 @@ inline bool agree(const Values& ours, const std::vector<double>& numpy) {
   return same;
 }
 
+// ---- Problems that every version of 7.4 and 7.5 must solve ------------------------------------
+
+// Each calls require_right(inputs, arrangement).
+template <class Require>
+void for_lengths_and_layouts(Require require_right) {
+  for (const size_t T : {1, 2, 31, 127, 128, 129})
+    for (const bool causal : {true, false}) {
+      const Problem p = problem_of(1, T < 100 ? 3 : 1, T, T, 16, causal);
+      CAPTURE(T, causal);
+      require_right(Inputs(p, 3), kPacked);
+    }
+  require_right(Inputs(problem_of(2, 4, 31, 31, 20, true), 3), kHeadsFirst);
+  require_right(Inputs(problem_of(3, 2, 33, 33, 8, false), 3), kUnaligned);
+  require_right(Inputs(problem_of(1, 1, 500, 500, 16, true), 3), kPacked);
+}
+
+template <class Require>
+void for_sizes_of_a_head(Require require_right) {
+  for (const size_t D : {1, 2, 3, 7, 15, 16, 17, 24, 32, 33, 64, 65, 80, 128, 129, 200, 255, 256})
+    for (const bool aligned : {true, false}) {
+      CAPTURE(D, aligned);
+      const Problem p = problem_of(1, 2, 19, 19, D, true);
+      require_right(Inputs(p, 2), aligned ? kPacked : kUnaligned);
+    }
+}
+
+template <class Require>
+void for_pairs_of_lengths(Require require_right) {
+  constexpr size_t kLengths[][2] = {{1, 1},  {1, 37},  {2, 70},   {1, 300}, {5, 130}, {70, 1},
+                                    {70, 5}, {90, 67}, {66, 131}, {3, 0},   {0, 3},   {0, 0}};
+  for (const auto& [Tq, Tk] : kLengths)
+    for (const bool causal : {true, false}) {
+      CAPTURE(Tq, Tk, causal);
+      require_right(Inputs(problem_of(2, 2, Tq, Tk, 16, causal), 3), kPacked);
+    }
+}
+
 }  // namespace attention

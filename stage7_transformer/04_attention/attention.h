@@ -57,8 +57,8 @@ void launch_split_keys(const ViewOf<T>& out, float* lse, const ConstViewOf<T>& q
                        const ConstViewOf<T>& k, const ConstViewOf<T>& v, const Problem& p,
                        float* memory, hipStream_t stream = nullptr);
 
-// What later steps call: flash, but fused for one or two queries, as where text is generated with a
-// cache of keys and values. A tile of flash's would be empty but for them.
+// What later steps call: flash, but fused for one or two queries, as text is generated with a cache
+// of keys. A tile of flash's would be empty but for them; split_keys would need memory.
 void forward(const View& out, float* lse, const ConstView& q, const ConstView& k,
              const ConstView& v, const Problem& p, hipStream_t stream = nullptr);
 

@@ -78,46 +78,13 @@ void require_right(const Inputs& in, const Arrangement& layouts) {
 }  // namespace
 
 TEST_CASE("lengths, heads and layouts stay within their bounds") {
-  for (const size_t T : {1, 2, 31, 127, 128, 129})
-    for (const bool causal : {true, false}) {
-      const Problem p = problem_of(1, T < 100 ? 3 : 1, T, T, 16, causal);
-      CAPTURE(T, causal);
-      require_right(Inputs(p, 3), kPacked);
-    }
-  require_right(Inputs(problem_of(2, 4, 31, 31, 20, true), 3), kHeadsFirst);
-  require_right(Inputs(problem_of(3, 2, 33, 33, 8, false), 3), kUnaligned);
-  require_right(Inputs(problem_of(1, 1, 500, 500, 16, true), 3), kPacked);
+  for_lengths_and_layouts(require_right);
 }
 
-TEST_CASE("every size of a head, aligned or not") {
-  for (const size_t D : {1, 2, 3, 7, 15, 16, 17, 24, 32, 33, 64, 65, 80, 128, 129, 200, 255, 256})
-    for (const bool aligned : {true, false}) {
-      CAPTURE(D, aligned);
-      const Problem p = problem_of(1, 2, 19, 19, D, true);
-      require_right(Inputs(p, 2), aligned ? kPacked : kUnaligned);
-    }
-}
+TEST_CASE("every size of a head, aligned or not") { for_sizes_of_a_head(require_right); }
 
 TEST_CASE("more keys than queries, more queries than keys, none of either") {
-  struct Lengths {
-    size_t Tq, Tk;
-  };
-  for (const auto& [Tq, Tk] : {Lengths{1, 1},
-                               {1, 37},
-                               {2, 70},
-                               {1, 300},
-                               {5, 130},
-                               {70, 1},
-                               {70, 5},
-                               {90, 67},
-                               {66, 131},
-                               {3, 0},
-                               {0, 3},
-                               {0, 0}})
-    for (const bool causal : {true, false}) {
-      CAPTURE(Tq, Tk, causal);
-      require_right(Inputs(problem_of(2, 2, Tq, Tk, 16, causal), 3), kPacked);
-    }
+  for_pairs_of_lengths(require_right);
 }
 
 TEST_CASE("a few queries and a cache in many slices") {

@@ -121,6 +121,7 @@ void run(const Shape& shape, const Options& options, Report& report) {
 
   report.table("backward   " + problem, 0, sampled);
   Measurement backwards(options);
+  const dense_backward::Branches branches;
   const float* from_y = d_grad_y.data();
   std::vector<std::pair<void*, size_t>> outputs{{grad_x.data(), grad_x.bytes()}};
   for (DeviceBuffer<float>& buffer : gradients) outputs.push_back({buffer.data(), buffer.bytes()});
@@ -131,7 +132,7 @@ void run(const Shape& shape, const Options& options, Report& report) {
         {0, 2 * work.operations, Work::Limit::fma},
         [&, i](hipStream_t stream) {
           backward(gradient, grad_x.data(), from_y, d_x.data(), parameters, shape, *kept[i],
-                   workspace, kVersions[i].launch, stream);
+                   workspace, kVersions[i].launch, {stream, &branches});
         },
         [&] {
           from_y = d_grad_y.data();

@@ -34,22 +34,25 @@
 
 namespace transformer_block {
 
+using dense_backward::Streams;
+
 // y (B, T, C) from x, queued on `stream`.
 void forward(float* y, const float* x, const Parameters& p, const Shape& shape,
              SavedActivations& kept, const Mode& mode, hipStream_t stream = nullptr);
 
 // The gradients of x and of all parameters from grad_y, all (B, T, C), behind forward() of the same
-// mode. Overwrites them.
+// mode. Overwrites them. Where the caller's stream has branches, a layer's gradients that do not
+// need one another are computed on them at the same time, as step 5.1 does.
 void backward(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
               const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
-              const Mode& mode, hipStream_t stream = nullptr);
+              const Mode& mode, const Streams& streams = nullptr);
 
 // Its two halves. What lies on the way from grad_y to grad_x, and the gradients of the
 // normalizations' parameters. Where the weights' gradients are not left to weights_backward, it
 // also has each layer make its own, as step 5.1 does.
 void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
                     const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
-                    const Mode& mode, hipStream_t stream = nullptr);
+                    const Mode& mode, const Streams& streams = nullptr);
 // What chain_backward has left: nobody waits for it but the optimizer, so that it may run on
 // another stream, beside the chain of the block below, as long as that one works in another
 // Workspace.

@@ -15,6 +15,7 @@
 #include "common/testing.h"
 #include "stage5_training/01_dense_backward/reference.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
+#include "stage7_transformer/06_transformer_block/parts.h"
 #include "stage7_transformer/06_transformer_block/reference.h"
 
 namespace {
@@ -54,7 +55,8 @@ struct Outputs {
 
 // One forward and backward pass, with every array `offset` floats behind a multiple of 16 bytes.
 // Memory that a pass keeps or works in begins poisoned.
-Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0) {
+Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0,
+            const dense_backward::Branches* branches = nullptr) {
   const Shape& shape = in.shape;
   std::vector<std::unique_ptr<Guarded<float>>> values, gradients;
   std::vector<const float*> from;
@@ -78,7 +80,7 @@ Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0) {
   const Parameters parameters = tensors_of<const float*>(from);
   forward(y.data(), x.data(), parameters, shape, kept, mode);
   backward(tensors_of<float*>(to), grad_x.data(), grad_y.data(), x.data(), parameters, shape, kept,
-           workspace, mode);
+           workspace, mode, {nullptr, branches});
   HIP_CHECK(hipDeviceSynchronize());
   Outputs out{y.to_host(), grad_x.to_host(), {}, y.intact() && grad_x.intact()};
   out.intact = out.intact && same_bits(x.to_host(), in.x) && same_bits(grad_y.to_host(), in.grad_y);
@@ -278,6 +280,18 @@ TEST_CASE("a token changes no output before it, bit for bit, and other sequences
   }
 }
 
+TEST_CASE("on branches of the stream the gradients have the same bits") {
+  const Inputs in({2, 70, 12, 3});
+  const dense_backward::Branches branches;
+  for (const auto& version : testing::chosen(kVersions)) {
+    CAPTURE(version.name);
+    const Outputs plain = run(in, version.launch), beside = run(in, version.launch, 0, &branches);
+    REQUIRE(same_bits(plain.grad_x, beside.grad_x));
+    for (size_t k = 0; k < kTensors; ++k)
+      REQUIRE(same_bits(plain.gradients[k], beside.gradients[k]));
+  }
+}
+
 TEST_CASE("the same bits on every run") {
   const Inputs in({3, 50, 20, 2});
   for (const auto& version : testing::chosen(kVersions)) {
@@ -407,5 +421,38 @@ TEST_CASE("weights' gradients of integers are exact, of every slice and tile") {
       REQUIRE(same_bits(layer->d_w.to_host(), w));
       REQUIRE(same_bits(layer->d_bias.to_host(), bias));
     }
+  }
+}
+
+TEST_CASE("products of integers are exact through every epilogue") {
+  constexpr size_t kShapes[][3] = {{1, 1, 1}, {5, 7, 9}, {129, 33, 70}, {64, 64, 256}};
+  for (const auto& [rows, in, out] : kShapes) {
+    CAPTURE(rows, in, out);
+    const auto integers = [](size_t n, std::uint32_t stream) { return numbers(n, stream, true); };
+    const std::vector<float> x = integers(rows * in, 70), w = integers(out * in, 71);
+    const std::vector<float> bias = integers(out, 72), residual = integers(rows * out, 73);
+    const std::vector<float> grad_y = integers(rows * out, 74);
+    std::vector<float> sums(rows * out), y = residual, grad(rows * in);
+    for (size_t i = 0; i < rows * out; ++i) {
+      for (size_t k = 0; k < in; ++k) {
+        sums[i] += x[i / out * in + k] * w[i % out * in + k];
+        grad[i / out * in + k] += grad_y[i] * w[i % out * in + k] / 2;  // GELU's slope at 0
+      }
+      sums[i] += bias[i % out], y[i] += sums[i];
+    }
+    const DeviceBuffer<float> d_x(x), d_w(w), d_bias(bias), d_residual(residual), d_grad_y(grad_y);
+    const DeviceBuffer<float> at_0(std::vector<float>(rows * in));
+    DeviceBuffer<float> d_y(rows * out), d_sums(rows * out), d_hidden(rows * out);
+    DeviceBuffer<float> d_grad(rows * in);
+    const dense::Layer layer{in, out, d_w.data(), d_bias.data()};
+    for (const Mode& mode : {kVersions[0].launch, kBest}) {
+      d_y.poison();
+      linear_beside(d_y.data(), d_residual.data(), d_x.data(), rows, layer, mode);
+      REQUIRE(same_bits(d_y.to_host(), y));
+    }
+    expand_fused(d_hidden.data(), d_sums.data(), d_x.data(), rows, layer, nullptr);
+    REQUIRE(same_bits(d_sums.to_host(), sums));
+    grad_sums_fused(d_grad.data(), d_grad_y.data(), at_0.data(), rows, layer, nullptr);
+    REQUIRE(same_bits(d_grad.to_host(), grad));
   }
 }

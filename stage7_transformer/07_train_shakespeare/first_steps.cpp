@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "stage5_training/06_train_toy/epochs.h"
 #include "stage7_transformer/07_train_shakespeare/reference.h"
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
@@ -13,23 +14,15 @@ namespace {
 // The host computes a step of so many operations in a second.
 constexpr double kMostReferenceOperations = 4e9;
 
-// From the training's parameters.
-std::vector<float> first_losses(Training& training, Launch launch, size_t steps) {
-  train(training, launch, steps);
-  std::vector<float> losses = losses_of(training);
-  losses.resize(steps);
-  return losses;
-}
-
 }  // namespace
 
 FirstSteps::FirstSteps(Training& training, const Corpus& corpus)
     : training_(training),
       corpus_(corpus),
-      steps_(std::min(kCheckedSteps, training.settings.steps)),
+      steps_(std::min(kCheckedSteps, training.schedules.size())),
       whole_(operations_of(training.model, 1) <= kMostReferenceOperations) {
   if (whole_)
-    want_ = trajectory_cpu(training.settings, corpus.train, parameters_of(training.model), steps_);
+    want_ = trajectory_cpu(training.wanted(), corpus.train, parameters_of(training.model), steps_);
 }
 
 std::string FirstSteps::checked_text() const {
@@ -40,37 +33,39 @@ std::string FirstSteps::checked_text() const {
          " steps against `operations`, of which one piece was checked";
 }
 
-Comparison FirstSteps::check_gradient(const Version<Launch>& version) {
-  training_.restart();
-  const std::vector<float> before = train_toy::flat(parameters_of(training_.model));
-  train(training_, version.launch, 1);
-  return train_toy::compare_gradient(training_.model, training_.settings.kind,
-                                     schedules(training_.settings)[0].hyper, before, want_);
-}
-
 Comparison FirstSteps::check_forward() {
-  const ModelSizes& sizes = training_.settings.sizes;
+  const ModelSizes& sizes = training_.model.sizes();
   const auto begin = corpus_.train.begin();
   const auto end = begin + static_cast<std::ptrdiff_t>(sizes.context);
   const Batch piece{{begin, end}, {begin + 1, end + 1}};
   const std::vector<std::vector<float>> parameters = parameters_of(training_.model);
-  Reference reference(sizes, parameters), twin(sizes, train_toy::Twins::beside(parameters, 1));
+  const Layers layers(sizes, training_.model.vocabulary());
+  const auto loss_of_piece = [&](unsigned twin) {
+    sequential::DoubleModel run(layers.network(), train_toy::Twins::beside(parameters, twin),
+                                {false, 0, 0, true});
+    return loss_cpu(run.forward(tokens_of(piece.tokens), 1), piece.labels).mean.value;
+  };
   train_toy::Trajectory want;
-  twins().add(want, reference.loss_of(piece), {twin.loss_of(piece)});
+  twins().add(want, loss_of_piece(0), {loss_of_piece(1)});
   const double got = loss_of(training_.model, training_.plain, training_.train(), 1);
   return train_toy::compare_losses({static_cast<float>(got)}, want);
+}
+
+std::vector<float> FirstSteps::losses_of(Launch launch) {
+  return train_toy::next_losses(
+      training_, [&](size_t steps) { train(training_, launch, steps); }, steps_);
 }
 
 train_toy::Trajectory FirstSteps::of_operations() {
   const Launch launch = kVersions[0].launch;
   training_.restart();
-  const std::vector<float> losses = first_losses(training_, launch, steps_);
+  const std::vector<float> losses = losses_of(launch);
   training_.restart();
   const auto weights = train_toy::Twins::beside(parameters_of(training_.model), 1);
   for (size_t k = 0; k < weights.size(); ++k)
     HIP_CHECK(hipMemcpy(training_.model.tensors()[k].w, weights[k].data(),
                         weights[k].size() * sizeof(float), hipMemcpyHostToDevice));
-  const std::vector<float> twin = first_losses(training_, launch, steps_);
+  const std::vector<float> twin = losses_of(launch);
   train_toy::Trajectory want;
   train_toy::Twins drift = twins();
   for (size_t i = 0; i < steps_; ++i)
@@ -80,16 +75,19 @@ train_toy::Trajectory FirstSteps::of_operations() {
 
 Comparison FirstSteps::check(const Version<Launch>& version) {
   std::vector<Comparison> verdicts;
-  if (whole_) verdicts.push_back(check_gradient(version));
-  if (!whole_ && want_.losses.empty()) {
-    want_ = of_operations();
-    training_.restart();
-    verdicts.push_back(check_forward());
-  }
-  if (whole_ || &version != &kVersions[0]) {
-    training_.restart();
-    verdicts.push_back(train_toy::compare_losses(
-        first_losses(training_, version.launch, want_.losses.size()), want_));
+  if (whole_) {
+    verdicts.push_back(train_toy::check_first_steps(
+        training_, [&](size_t steps) { train(training_, version.launch, steps); }, want_));
+  } else {
+    if (want_.losses.empty()) {
+      want_ = of_operations();
+      training_.restart();
+      verdicts.push_back(check_forward());
+    }
+    if (&version != &kVersions[0]) {
+      training_.restart();
+      verdicts.push_back(train_toy::compare_losses(losses_of(version.launch), want_));
+    }
   }
   training_.restart();
   return together(verdicts);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/compare.h"
 #include "common/version.h"
@@ -24,8 +25,8 @@ class FirstSteps {
   Comparison check(const Version<Launch>& version);
 
  private:
-  Comparison check_gradient(const Version<Launch>& version);
   Comparison check_forward();
+  std::vector<float> losses_of(Launch launch);  // of the next steps_ steps
   train_toy::Trajectory of_operations();
 
   Training& training_;

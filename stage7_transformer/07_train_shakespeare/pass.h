@@ -40,15 +40,13 @@ struct Pass {
   DeviceBuffer<int> labels;
   std::vector<DeviceBuffer<float>> x, grad_x;  // into each block, and out of the last
   std::vector<std::unique_ptr<transformer_block::SavedActivations>> kept;
-  DeviceBuffer<float> statistics, norm, logits, grad_logits, loss;
+  DeviceBuffer<float> statistics, norm, logits, grad_logits, loss;  // loss: of loss_of()
   losses::Buffers losses;
   transformer_block::Workspace workspaces[2];
   layernorm_backward::Workspace norm_workspace;
   embedding::Workspace embedding_workspace;
   dense_backward::Workspace head_workspace;
   DeviceBuffer<float> head_sums;
-  // What runs beside the chain: the weights of even blocks, of odd ones, and what follows the loss.
-  dense_backward::Branches beside[3];
 };
 
 // logits (rows, V) = norm w^T. Step 4.1 has this product for layers with a bias.

@@ -21,7 +21,7 @@ void run_without_drawing(Training& t, size_t steps) {
     Schedule state;
     HIP_CHECK(hipDeviceSynchronize());
     t.schedule.to_device(&state, 1);
-    queue_fused(t);
+    run_fused(t, 1);
   }
 }
 
@@ -30,13 +30,13 @@ void run_without_schedule(Training& t, size_t steps) {
   for (size_t i = 0; i < steps; ++i) {
     HIP_CHECK(hipDeviceSynchronize());
     Schedule first = t.schedules.to_host()[0];
-    std::vector<Schedule> list(t.settings.steps, first);
+    std::vector<Schedule> list(t.schedules.size(), first);
     for (size_t k = 0; k < list.size(); ++k) list[k].step = k + 1;
     t.schedules.to_device(list.data(), list.size());
-    queue_fused(t);
+    run_fused(t, 1);
   }
   HIP_CHECK(hipDeviceSynchronize());
-  const std::vector<Schedule> list = schedules(t.settings);
+  const std::vector<Schedule> list = schedules(t.wanted());
   t.schedules.to_device(list.data(), list.size());
 }
 
@@ -47,7 +47,7 @@ void run_without_head(Training& t, size_t steps) {
     std::vector<float> before(head.n);
     HIP_CHECK(hipDeviceSynchronize());
     HIP_CHECK(hipMemcpy(before.data(), head.w, head.n * sizeof(float), hipMemcpyDeviceToHost));
-    queue_fused(t);
+    run_fused(t, 1);
     HIP_CHECK(hipDeviceSynchronize());
     HIP_CHECK(hipMemcpy(head.w, before.data(), head.n * sizeof(float), hipMemcpyHostToDevice));
   }
@@ -63,10 +63,10 @@ TEST_CASE("pieces drawn once, a schedule that stands still and a head that learn
       trajectory_cpu(settings, corpus().train, parameters_of(training), kCheckedSteps);
   for (const Launch launch : {run_without_drawing, run_without_schedule, run_without_head}) {
     training.restart();
-    REQUIRE(!compare_losses(first_losses(training, launch, kCheckedSteps), want).ok);
+    REQUIRE(!compare_losses(losses_of(training, launch, kCheckedSteps), want).ok);
   }
   training.restart();
-  REQUIRE(compare_losses(first_losses(training, run_fused, kCheckedSteps), want).ok);
+  REQUIRE(compare_losses(losses_of(training, run_fused, kCheckedSteps), want).ok);
 }
 
 TEST_CASE("the program's check refuses the same mistakes, and no right version", "[harness]") {

@@ -1,17 +1,21 @@
-// 7.7  The reference in double: the model and its optimizer on the host, without anything of the
-// course's kernels, and the first steps of a training that versions are held against.
+// 7.7  The reference in double: the model as layers of step 5.5's DoubleModel, without anything of
+// the course's kernels, and the first steps of a training that versions are held against.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "stage5_training/04_optimizers/optimizers.h"
-#include "stage5_training/04_optimizers/reference.h"
+#include "stage5_training/05_sequential/reference.h"
 #include "stage5_training/06_train_toy/trajectory.h"
+#include "stage7_transformer/06_transformer_block/reference.h"
 #include "stage7_transformer/07_train_shakespeare/settings.h"
 
 namespace train_shakespeare {
+
+using sequential::HostPass;
+using sequential::Values;
 
 // Pieces of text, one behind the other, and what comes next behind each character.
 struct Batch {
@@ -21,54 +25,65 @@ struct Batch {
 // The pieces of the text that step `step` reads.
 Batch batch_of(const Settings& settings, const std::vector<std::uint8_t>& text, std::uint64_t step);
 
-using Numbers = std::vector<double>;
-
-// A row of a normalization: (x - mean) / deviation, and 1 / deviation.
-struct Hat {
-  Numbers hat, rstd;
-};
-
-// Tensors are in the order of Model::tensors(). A twin begins nearby: see train_toy::Twins.
-class Reference {
+// y[t] = token[x[t]] + position[t]. A sample is a piece of text, at most as long as there are
+// positions: x has numbers of tokens, y (T, width).
+class DoubleEmbedding : public sequential::DoubleLayer {
  public:
-  Reference(const ModelSizes& sizes, const std::vector<std::vector<float>>& parameters,
-            unsigned twin = 0);
+  DoubleEmbedding(size_t vocabulary, size_t positions, size_t width)
+      : vocabulary_(vocabulary), positions_(positions), width_(width) {}
 
-  // The mean loss of a batch; then, if that is wanted, step number t (the first is 1) of the
-  // optimizer.
-  double step(const Batch& batch, optimizers::Kind kind, const optimizers::Hyperparameters& hyper,
-              std::uint64_t t, bool update);
-  // The forward pass alone. A batch has pieces of sizes.context characters, as many as it likes.
-  double loss_of(const Batch& batch);
-
-  const std::vector<Numbers>& parameters() const { return p_; }
-  // Of the last step that was wanted.
-  Numbers gradient() const { return train_toy::flat(grad_); }
+  std::string description() const override { return "Embedding"; }
+  std::vector<sequential::Parameter> parameters() const override {
+    return {{"token.weight", {vocabulary_, width_}}, {"position.weight", {positions_, width_}}};
+  }
+  Values forward_cpu(HostPass& pass) const override;
+  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                      const HostPass& pass) const override;
 
  private:
-  struct Block {
-    Hat hat1, hat2;
-    Numbers norm1, qkv, attended, norm2, sums, hidden;
-  };
-
-  Numbers block(const Numbers& x, size_t layer, Block& kept) const;
-  template <class Row>
-  void for_each_query(const Numbers& qkv, Row row) const;
-  Numbers attend(const Numbers& qkv) const;
-  Numbers attend_backward(const Numbers& grad_y, const Numbers& qkv) const;
-  Numbers block_backward(const Numbers& grad_y, size_t layer);
-  void backward(const Batch& batch);  // from grad_logits_ to grad_
-
-  ModelSizes sizes_;
-  size_t vocabulary_;
-  unsigned twin_;
-  std::vector<Numbers> p_, grad_;
-  std::vector<std::vector<optimizers::Element>> elements_;
-  std::vector<Numbers> x_;
-  std::vector<Block> kept_;
-  Hat hat_;
-  Numbers norm_, grad_logits_;
+  size_t vocabulary_, positions_, width_;
 };
+
+// logits = x w^T of each row of `width` numbers of a sample.
+class DoubleHead : public sequential::DoubleLayer {
+ public:
+  DoubleHead(size_t vocabulary, size_t width) : vocabulary_(vocabulary), width_(width) {}
+
+  std::string description() const override { return "Head"; }
+  std::vector<sequential::Parameter> parameters() const override {
+    return {{"weight", {vocabulary_, width_}}};
+  }
+  Values forward_cpu(HostPass& pass) const override;
+  Values backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
+                      const HostPass& pass) const override;
+
+ private:
+  size_t vocabulary_, width_;
+};
+
+// The layers of a model that reads pieces of `length` characters. Its tensors are in the order of
+// Model::tensors().
+class Layers {
+ public:
+  Layers(const ModelSizes& sizes, size_t vocabulary, size_t length);
+  Layers(const ModelSizes& sizes, size_t vocabulary) : Layers(sizes, vocabulary, sizes.context) {}
+
+  // For a DoubleModel, which this object must outlive.
+  sequential::DoubleNetwork network() const;
+
+ private:
+  size_t blocks_, length_;
+  DoubleEmbedding embedding_;
+  transformer_block::DoubleBlock block_;
+  transformer_block::DoubleNorm norm_;
+  DoubleHead head_;
+};
+
+// The tokens of pieces, as a model's x.
+Values tokens_of(const std::vector<std::uint8_t>& tokens);
+// The mean loss of the logits (pieces, T V), and its gradient; stores_floats as in step 5.5.
+sequential::Loss loss_cpu(const Values& logits, const std::vector<std::uint8_t>& labels,
+                          bool stores_floats = false);
 
 // What the losses of the first kCheckedSteps steps may be off: a loss is a mean over all characters
 // of a batch, each of which went through some hundred roundings, twice as many as in step 5.6; and

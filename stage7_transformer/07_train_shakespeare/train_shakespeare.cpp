@@ -3,7 +3,6 @@
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,7 +11,7 @@
 #include "common/sizes.h"
 #include "common/training.h"
 #include "stage0_infra/03_timing/timing.h"
-#include "stage5_training/05_sequential/checkpoint.h"
+#include "stage5_training/06_train_toy/epochs.h"
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage7_transformer/07_train_shakespeare/first_steps.h"
 #include "stage7_transformer/07_train_shakespeare/program.h"
@@ -34,7 +33,7 @@ constexpr size_t kMeanOf = 50;   // last steps, whose losses are averaged
 size_t steps_at_a_time() { return std::string(gpu::kBackend) == "cpu" ? 1 : 50; }
 
 std::string problem_text(const Data& data, const Training& training) {
-  const Settings& settings = training.settings;
+  const Settings settings = training.wanted();
   const ModelSizes& s = settings.sizes;
   return "layers=" + std::to_string(s.layers) + " heads=" + std::to_string(s.heads) +
          " width=" + std::to_string(s.width) + " context=" + std::to_string(s.context) +
@@ -48,8 +47,7 @@ std::string problem_text(const Data& data, const Training& training) {
 // The mean loss of the last steps, of those from step `first` on.
 double last_losses(const Training& training, std::uint64_t first) {
   const std::uint64_t begin = training.steps - std::min<std::uint64_t>(training.steps, kMeanOf);
-  return training::mean_of(train_shakespeare::losses_of(training), std::max(begin, first),
-                           training.steps);
+  return training::mean_of(training.losses(), std::max(begin, first), training.steps);
 }
 
 struct Trained {
@@ -60,56 +58,32 @@ struct Trained {
 };
 
 // From the step that the training is in to the last one, with a validation now and then, and a
-// checkpoint where one is asked for. Nothing is saved whose losses or parameters are not finite.
+// checkpoint where one is asked for.
 Trained run_steps(Training& training, const TrainVersion& version, const Options& options,
                   const training::Interrupt& interrupt) {
-  const std::string& path = options.training.checkpoint;
-  const size_t steps = training.settings.steps, at_a_time = steps_at_a_time();
+  const size_t steps = training.schedules.size();
   const bool speaks = options.training.one_version() || options.versions.size() == 1;
-  const size_t interval = gpu::ceil_div(steps, kReports);
   Trained trained;
   trained.first = training.steps;
-  training::Kept kept{path, trained.first};
-  const auto require_finite = [&] {
-    training::require_finite(train_shakespeare::losses_of(training), trained.first, training.steps,
-                             0, 0, kept);
-    sequential::require_finite(training.model, training.settings.kind, training.steps, kept);
-  };
-  while (training.steps < steps) {
-    const size_t next = std::min(steps, (training.steps / interval + 1) * interval);
-    while (training.steps < next) {
-      const HostTimer timer;
-      train_shakespeare::train(training, version.launch,
-                               std::min<size_t>(at_a_time, next - training.steps));
-      trained.ms += timer.ms();
-      if (!interrupt.asked()) continue;
-      if (path.empty())
-        interrupt.stop("stopped after " + std::to_string(training.steps) +
-                       " steps; with --checkpoint FILE the work would have been saved");
-      require_finite();
-      training.save(path);
-      interrupt.stop("stopped after " + std::to_string(training.steps) + " steps, saved in " +
-                     path + ": go on with --resume");
-    }
-    require_finite();
-    if (!path.empty()) training.save(path), kept.steps = training.steps;
-    if (!speaks && training.steps < steps) continue;  // a table grows here
+  train_toy::Epochs all{steps, steps_at_a_time(), gpu::ceil_div(steps, kReports),
+                        options.training.checkpoint};
+  all.unit = "step";
+  all.after_round = [&](size_t step, double, const training::Kept&) -> std::string {
+    if (!speaks && step < steps) return "";  // a table grows here
     trained.loss = last_losses(training, trained.first);
     trained.validation = train_shakespeare::validation_loss(training);
-    trained.validated.push_back(
-        {static_cast<double>(training.steps), trained.loss, trained.validation});
-    if (speaks) {
-      std::printf("step %zu/%zu   loss %.4f   validation %.4f\n", next, steps, trained.loss,
-                  trained.validation);
-      std::fflush(stdout);
-    }
-  }
+    trained.validated.push_back({static_cast<double>(step), trained.loss, trained.validation});
+    if (!speaks) return "";
+    return text("loss %.4f", trained.loss) + text("   validation %.4f", trained.validation);
+  };
+  trained.ms = train_toy::run_epochs(
+      training, all, [&](size_t count) { version.launch(training, count); }, interrupt);
   return trained;
 }
 
 // The row's columns of a training that has taken `steps` steps.
 void add_training(Row& row, const Trained& trained, const Training& training, double steps) {
-  const ModelSizes& sizes = training.settings.sizes;
+  const ModelSizes& sizes = training.model.sizes();
   const double tokens =
       steps * static_cast<double>(sizes.batch) * static_cast<double>(sizes.context);
   const double rate = tokens / trained.ms * 1e3;
@@ -124,7 +98,7 @@ void add_training(Row& row, const Trained& trained, const Training& training, do
 void show_what_was_learnt(const Training& training, const Trained& trained, const Data& data,
                           const std::string& prompt, const train_shakespeare::Sampling& sampling,
                           Report& report) {
-  const std::vector<float> losses = train_shakespeare::losses_of(training);
+  const std::vector<float> losses = training.losses();
   std::vector<std::vector<double>> curve;
   for (size_t step = trained.first; step < losses.size(); ++step)
     curve.push_back({static_cast<double>(step + 1), static_cast<double>(losses[step])});

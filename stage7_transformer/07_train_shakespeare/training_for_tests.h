@@ -7,11 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "stage5_training/06_train_toy/trainers_for_tests.h"
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
 namespace shakespeare_test {
 
 using namespace train_shakespeare;
+using trainer_test::losses_of;
+using trainer_test::parameters_after;
+using trainer_test::require_agrees;
+using trainer_test::require_damage_refused;
+using trainer_test::require_refused;
+using trainer_test::require_resumes;
 
 inline Settings settings_of(const ModelSizes& sizes, size_t steps, std::uint64_t seed = 17) {
   Settings settings;
@@ -23,14 +30,6 @@ inline Settings settings_of(const ModelSizes& sizes, size_t steps, std::uint64_t
 inline const Corpus& corpus() {
   static const Corpus play(shakespeare::compose(3000, 5));
   return play;
-}
-
-// The losses of a training's next steps, which are its first.
-inline std::vector<float> first_losses(Training& training, Launch version, size_t steps) {
-  train(training, version, steps);
-  std::vector<float> losses = losses_of(training);
-  losses.resize(steps);
-  return losses;
 }
 
 inline std::vector<std::vector<float>> parameters_of(const Training& training) {

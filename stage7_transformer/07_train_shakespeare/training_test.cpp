@@ -14,10 +14,7 @@
 
 using namespace train_shakespeare;
 using namespace shakespeare_test;
-using testing::same_bits;
 using tests::Folder;
-using tests::read_file;
-using tests::write_file;
 
 TEST_CASE("the learning rate rises, falls, and ends at a tenth") {
   const Settings settings = settings_of(kConfigs[0].sizes, 1000);
@@ -74,31 +71,17 @@ TEST_CASE("the first weights have the deviation they should have") {
   REQUIRE(matrices == 3 + 4 * 8);
 }
 
-TEST_CASE("a resumed training goes on with the same bits") {
-  const Folder folder;
-  const std::string path = folder / "model.safetensors";
+TEST_CASE("a resumed training goes on with the same bits, and ends with its schedule") {
   const Settings settings = settings_of({2, 2, 8, 9, 3}, 17);
+  const auto make = [&] { return std::make_unique<Training>(settings, corpus()); };
   for (const auto& version : testing::chosen(kVersions)) {
     CAPTURE(version.name);
-    Training whole(settings, corpus());
-    train(whole, version.launch, 5);
-    whole.save(path);
-    train(whole, version.launch, 12);
-    Training resumed(settings, corpus());
-    train(resumed, version.launch, 3);  // what is resumed must not depend on what was before
-    resumed.resume(path);
-    REQUIRE(resumed.steps == 5);
-    train(resumed, version.launch, 12);
-    REQUIRE(same_bits(parameters_of(resumed), parameters_of(whole)));
-    const std::vector<float> got = losses_of(resumed), want = losses_of(whole);
-    for (size_t step = 0; step < 17; ++step)
-      REQUIRE((step < 5 ? std::isnan(got[step]) : got[step] == want[step]));
-    resumed.save(path);
-    const std::string saved = read_file(path);
-    whole.save(path);
-    REQUIRE(saved == read_file(path));
-    REQUIRE_THROWS_AS(train(resumed, version.launch, 1), std::invalid_argument);
+    const auto queue = [&](Training& t, size_t steps) { train(t, version.launch, steps); };
+    require_resumes(5, 12, make, queue);
   }
+  const auto whole = make();
+  train(*whole, run_fused, 17);
+  REQUIRE_THROWS_AS(train(*whole, run_fused, 1), std::invalid_argument);
 }
 
 TEST_CASE("what is not this training's checkpoint is refused, and changes nothing", "[harness]") {
@@ -109,21 +92,11 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   train(training, run_fused, 3);
   training.save(path);
   train(training, run_fused, 1);
-  const auto before = parameters_of(training);
 
-  const auto refuses = [&](Training& to, const std::string& file, const std::string& words) {
-    const auto parameters = parameters_of(to);
-    const std::uint64_t steps = to.steps;
-    const std::string said = complaint([&] { to.resume(file); });
-    REQUIRE(contains_text(said, words));
-    REQUIRE(contains_text(said, file));
-    REQUIRE(to.steps == steps);
-    REQUIRE(same_bits(parameters_of(to), parameters));
-  };
   const auto refuses_with = [&](const Settings& other, const Corpus& text,
                                 const std::string& words) {
     Training to(other, text);
-    refuses(to, path, words);
+    require_refused(to, path, words);
   };
   Settings other = settings;
   other.seed = 2;
@@ -141,15 +114,9 @@ TEST_CASE("what is not this training's checkpoint is refused, and changes nothin
   foreign.back() = '#';
   refuses_with(settings, Corpus(foreign), "vocabulary");
 
-  refuses(training, folder / "missing", "");
-  const std::string whole = read_file(path);
-  for (size_t length = 0; length < whole.size(); length += 1 + length / 12) {
-    write_file(damaged, whole.substr(0, length));
-    refuses(training, damaged, "");
-    REQUIRE(contains_text(complaint([&] { checkpoint_of(damaged, safetensors::read(damaged)); }),
-                          damaged));
-  }
-  REQUIRE(same_bits(parameters_of(training), before));
+  require_damage_refused(training, path, [](const std::string& file) {
+    REQUIRE(contains_text(complaint([&] { checkpoint_of(file, safetensors::read(file)); }), file));
+  });
 
   // A claim that is larger than the file is refused before there is a model.
   safetensors::File claims;
@@ -176,3 +143,24 @@ TEST_CASE("models and texts that can't be are refused") {
   train(fits, run_graph, 2);
   REQUIRE(validation_loss(fits) > 0);
 }
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "common/cpu/internal.h"
+
+// One for the chain; beside it two branches for what follows from the loss, and two for the weights
+// of even and of odd blocks each.
+TEST_CASE("cpu: a training makes seven streams, however many blocks it has, and takes them away") {
+  const size_t before = cpu::live_streams();
+  for (const size_t layers : {1, 5}) {
+    Training training(settings_of({layers, 1, 4, 5, 1}, 9), corpus());
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, layers);
+      train(training, version.launch, 2);
+      REQUIRE(cpu::live_streams() == before + 7);
+    }
+  }
+  REQUIRE(cpu::live_streams() == before);
+}
+
+#endif

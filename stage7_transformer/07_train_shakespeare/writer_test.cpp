@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/testing.h"
-#include "stage7_transformer/06_transformer_block/reference.h"
+#include "stage7_transformer/07_train_shakespeare/reference.h"
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 #include "stage7_transformer/07_train_shakespeare/training_for_tests.h"
 #include "stage7_transformer/07_train_shakespeare/writer.h"
@@ -16,28 +16,14 @@ using namespace shakespeare_test;
 namespace {
 
 // The logits behind all of these tokens in double, with what a float version may be off.
-dense::Values logits_cpu(const Model& model, const std::vector<std::uint8_t>& tokens) {
-  using transformer_block::operator+;
-  const auto p = train_shakespeare::parameters_of(model);
-  const ModelSizes& sizes = model.sizes();
-  const size_t C = sizes.width, T = tokens.size(), last = p.size() - 3;
-  dense::Values x = transformer_block::zeros(T * C);
-  for (size_t i = 0; i < T * C; ++i)
-    transformer_block::put(x, i,
-                           transformer_block::exactly(p[0][tokens[i / C] * C + i % C]) +
-                               transformer_block::exactly(p[1][i]));
-  for (size_t layer = 0; layer < sizes.layers; ++layer) {
-    const auto first = p.begin() + static_cast<std::ptrdiff_t>(2 + 12 * layer);
-    x = transformer_block::forward_cpu(x, {first, first + 12}, {1, T, C, sizes.heads}).y;
-  }
-  const dense::Values norm = transformer_block::scaled_cpu(
-      transformer_block::normalized_cpu(x, T, C), p[last], p[last + 1]);
-  return transformer_block::bounded(
-      transformer_block::linear_cpu(norm, p[last + 2], std::vector<float>(model.vocabulary()), T));
+Values logits_cpu(const Model& model, const std::vector<std::uint8_t>& tokens) {
+  const Layers layers(model.sizes(), model.vocabulary(), tokens.size());
+  sequential::DoubleModel run(layers.network(), train_shakespeare::parameters_of(model));
+  return run.forward(tokens_of(tokens), 1);
 }
 
 // Row `row` of `want`.
-Comparison compare_row(const std::vector<float>& got, const dense::Values& want, size_t row) {
+Comparison compare_row(const std::vector<float>& got, const Values& want, size_t row) {
   const size_t begin = row * got.size();
   return compare(
       got.size(), [&](size_t i) { return got[i]; }, [&](size_t i) { return want.value[begin + i]; },
@@ -62,7 +48,7 @@ TEST_CASE("logits with the cache are those without it") {
     const size_t T = sizes.context, V = model.vocabulary();
     const std::vector<std::uint8_t> text(
         corpus().validation.begin(), corpus().validation.begin() + static_cast<std::ptrdiff_t>(T));
-    const dense::Values want = logits_cpu(model, text);
+    const Values want = logits_cpu(model, text);
 
     // Without: a whole piece at once.
     Pass& pass = trained.training.fused;

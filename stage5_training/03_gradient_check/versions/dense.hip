@@ -28,12 +28,11 @@ Slopes difference_quotients(
 }
 
 // y = x w^T + bias, by step 5.1. The loss is a weighted sum of y.
-Case dense_layer(const Sizes& sizes, std::uint64_t seed) {
+static Case layer_of(const Sizes& sizes, const std::vector<Argument>& arguments,
+                     const std::vector<float>& grad_y) {
   const auto [batch, in, out] = sizes;
-  const std::vector<float> grad_y = uniform_values(batch * out, seed, 3);
   Case c;
-  c.arguments = {argument("x", {batch, in}, seed, 0), argument("w", {out, in}, seed, 1),
-                 argument("bias", {out}, seed, 2)};
+  c.arguments = arguments;
   c.loss = [=, batch = batch](const auto& v) {
     return weighted_sum(affine(v[0], v[1], v[2], batch), grad_y);
   };
@@ -45,6 +44,23 @@ Case dense_layer(const Sizes& sizes, std::uint64_t seed) {
     HIP_CHECK(hipDeviceSynchronize());  // before the workspace goes
   };
   return c;
+}
+
+static std::vector<Argument> arguments_of(const Sizes& sizes, std::uint64_t seed) {
+  const auto [batch, in, out] = sizes;
+  return {argument("x", {batch, in}, seed, 0), argument("w", {out, in}, seed, 1),
+          argument("bias", {out}, seed, 2)};
+}
+
+Case dense_layer(const Sizes& sizes, std::uint64_t seed) {
+  return layer_of(sizes, arguments_of(sizes, seed),
+                  uniform_values(sizes.batch * sizes.out, seed, 3));
+}
+
+Case dense_layer_of_integers(const Sizes& sizes, std::uint64_t seed) {
+  std::vector<Argument> arguments = arguments_of(sizes, seed);
+  for (Argument& argument : arguments) argument.values = integers(argument.values.size(), seed, 4);
+  return layer_of(sizes, arguments, integers(sizes.batch * sizes.out, seed, 5));
 }
 
 }  // namespace gradient_check

@@ -10,12 +10,12 @@ namespace train_toy {
 // The arguments of captured kernels are frozen, and need not change: the optimizer's schedule
 // counts the steps on the device.
 void Trainer::replay(size_t count, const std::string& name, const std::function<void()>& queue) {
-  if (captured_ != name || moves_ != model.moves()) {
+  if (captured_ != name || moves_ != moves()) {
     forget_graphs();
-    graph_steps_ = every == 1 ? kGraphSteps : std::min<size_t>(every, kGraphSteps);
-    captured_ = name, moves_ = model.moves();
+    graph_steps_ = every == 1 ? most_graph_steps : std::min(every, most_graph_steps);
+    captured_ = name, moves_ = moves();
   }
-  model.use_branches(&branches);  // in a graph a fork costs nothing
+  use_branches(&branches);  // in a graph a fork costs nothing
   // exercise: unless that has been done, capture graph_steps_ steps in graph_ and a single one in
   // one_step_; launch as many as it takes (about 9 lines)
   if (graph_ == nullptr) {
@@ -29,7 +29,7 @@ void Trainer::replay(size_t count, const std::string& name, const std::function<
     for (; piece > 0; --piece) one_step_->launch(stream);
   });
   // end exercise
-  model.use_branches(nullptr);
+  use_branches(nullptr);
 }
 
 void launch_graph(Training& t, unsigned steps) {

@@ -15,12 +15,12 @@ static __global__ void record_loss(float* curve, size_t length, const float* los
   curve[schedule->step % length] = *loss;
 }
 
-void Trainer::queue_record() {
+void SequentialTrainer::queue_record() {
   LAUNCH_ON(stream, record_loss, 1, 1, 0, curve.data(), curve.size(), loss.data(), schedule.data());
 }
 
 // Queues one step: five or six kernels per layer.
-void Trainer::queue_step() {
+void SequentialTrainer::queue_step() {
   // exercise: the batch, forward, loss, backward, the curve where every loss goes to it, and the
   // optimizer's step (about 6 lines)
   const float* x = queue_batch();
@@ -32,7 +32,7 @@ void Trainer::queue_step() {
   // end exercise
 }
 
-void Trainer::run_operations(size_t count) {
+void SequentialTrainer::run_operations(size_t count) {
   run_in_pieces(count, [&](size_t piece) {
     for (size_t i = 0; i < piece; ++i) queue_step();
   });

@@ -7,39 +7,11 @@
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
 #include "stage2_matrix/03_gemm/detail/tile_loader.h"
+#include "stage2_matrix/03_gemm/detail/tile_loop.h"
 #include "stage6_cnn/01_conv2d/detail/known_window.h"
 #include "stage6_cnn/01_conv2d/detail/windows.h"
 
 namespace conv2d {
-
-// sums += the products of `steps` tiles. The next one is on its way while one is multiplied: load()
-// takes it into registers, store(tiles) puts it into shared memory. each(tiles) sees every tile.
-template <class Shape, class Load, class Store, class Each>
-__device__ inline void add_tiles(float (&sums)[Shape::kThreadM][Shape::kThreadN],
-                                 gemm::Tiles<Shape> (&tiles)[2], int steps,
-                                 const gemm::ThreadTile& own, Load&& load, Store&& store,
-                                 Each&& each) {
-  if (steps > 0) {
-    load();
-    store(tiles[0]);
-  }
-  __syncthreads();  // the first tiles are in shared memory
-  for (int step = 0; step < steps; ++step) {
-    const gemm::Tiles<Shape>& current = tiles[step % 2];
-    const bool more = step + 1 < steps;
-    if (more) load();
-    GPU_UNROLL
-    for (int k = 0; k < Shape::kTileK; ++k) {
-      float held_a[Shape::kThreadM], held_b[Shape::kThreadN];
-      gemm::load_fragment(held_a, &current.a[k][own.row], own.row_step);
-      gemm::load_fragment(held_b, &current.b[k][own.col], own.col_step);
-      gemm::add_outer_product(sums, held_a, held_b);
-    }
-    each(current);
-    if (more) store(tiles[(step + 1) % 2]);
-    __syncthreads();  // the next tiles are in shared memory, and all lines of these were read
-  }
-}
 
 // Stores epilogue(sum) for each of a thread's sums that has a map and a pixel, 16 bytes at a time
 // where four neighbours do.
@@ -94,7 +66,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   const gemm::ThreadTile own = Places::of(thread);
   Loader<Shape, Window> loader(p, first_map, first_pixel, thread);
   float sums[Shape::kThreadM][Shape::kThreadN] = {};
-  add_tiles<Shape>(
+  gemm::add_tiles<Shape>(
       sums, tiles, loader.tiles(), own, [&] { loader.load(); },
       [&](gemm::Tiles<Shape>& to) { loader.store(to, thread); }, [](const gemm::Tiles<Shape>&) {});
   store_sums<Shape>(p, epilogue, first_map, first_pixel, own, sums);

@@ -2,6 +2,7 @@
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/detail/product.h"
+#include "stage2_matrix/03_gemm/detail/tile_loop.h"
 #include "stage6_cnn/01_conv2d/detail/window_sums.h"
 #include "stage6_cnn/02_conv2d_backward/detail/filter_sums.h"
 #include "stage6_cnn/02_conv2d_backward/problem.h"
@@ -90,7 +91,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
           sums_of_y[i] += current.a[k][thread + i * Shape::kThreads];
   };
   const int steps = (end - begin + Shape::kTileK - 1) / Shape::kTileK;
-  conv2d::add_tiles<Shape>(sums, tiles, steps, own, load_next, store, add_bias);
+  gemm::add_tiles<Shape>(sums, tiles, steps, own, load_next, store, add_bias);
   gemm::store_tile<Shape>(p.sums, gemm::AlphaBeta{1, 0}, corner, own, sums);
   float* const to = p.sums.c + (blockIdx.z * p.sums.stride_c + p.sums.M * p.sums.N);
   for (int i = 0; with_bias && i < kOwnRows; ++i) {

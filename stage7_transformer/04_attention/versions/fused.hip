@@ -33,7 +33,8 @@ static size_t fused_bytes(size_t rows, const Problem& p) {
 //         column t % D of the keys t / D, t / D + kBlock / D, ...
 // Costs : K and V once per kRows queries; kRows (Tk + D + kBlock) floats of shared memory. A
 //         product of step 2.3 reads K and V once per 64 or 128 queries: where there are many, this
-//         version is slower than composed. Where there is one, no product can do better.
+//         version is slower than composed. Where there is one, no product can do better. It wins at
+//         no committed shape, and is the step to flash, which keeps more rows than fit here.
 template <int kRows>
 static __global__ void __launch_bounds__(kBlock)
     fused_forward(View out, float* lse, ConstView q, ConstView k, ConstView v, Problem p) {

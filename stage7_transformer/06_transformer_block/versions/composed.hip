@@ -78,7 +78,8 @@ void forward(float* y, const float* x, const Parameters& p, const Shape& shape,
 // own, as step 5.1 does.
 void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
                     const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
-                    const Mode& mode, hipStream_t stream) {
+                    const Mode& mode, const Streams& streams) {
+  const hipStream_t stream = streams.caller;
   const size_t rows = shape.rows(), C = shape.C;
   const Layers to = layers(shape, p);
   const float *mean1 = kept.statistics.data(), *rstd1 = mean1 + rows, *mean2 = rstd1 + rows,
@@ -91,7 +92,7 @@ void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, c
       dense_backward::launch_grad_x({nullptr, nullptr, grad_in}, grad_out, rows, layer, 0, stream);
     else
       dense_backward::backward({grad_w, grad_bias, grad_in}, grad_out, in, rows, layer, 0,
-                               workspace, stream);
+                               workspace, streams);
   };
 
   float *grad_hidden = w.grad_hidden.data(), *grad_h = w.grad_h.data();
@@ -99,7 +100,7 @@ void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, c
     grad_sums_fused(grad_hidden, grad_y, kept.sums.data(), rows, to.out, stream);
     if (!later)
       dense_backward::backward({grad.out_w, grad.out_bias, nullptr}, grad_y, kept.hidden.data(),
-                               rows, to.out, 0, w.out, stream);
+                               rows, to.out, 0, w.out, streams);
   } else {
     backward_of(grad_hidden, grad.out_w, grad.out_bias, grad_y, kept.hidden.data(), to.out, w.out);
     activation_backward::launch_without_bias<GeluTanh>(grad_hidden, grad_hidden, kept.sums.data(),
@@ -127,9 +128,9 @@ void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, c
 
 void backward(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
               const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
-              const Mode& mode, hipStream_t stream) {
-  chain_backward(grad, grad_x, grad_y, x, p, shape, kept, w, mode, stream);
-  weights_backward(grad, grad_y, shape, kept, w, mode, stream);
+              const Mode& mode, const Streams& streams) {
+  chain_backward(grad, grad_x, grad_y, x, p, shape, kept, w, mode, streams);
+  weights_backward(grad, grad_y, shape, kept, w, mode, streams.caller);
 }
 
 }  // namespace transformer_block

@@ -15,7 +15,7 @@ namespace train_shakespeare {
 
 void queue_fused(Training& t) {
   Pass& pass = t.fused;
-  const size_t batch = t.settings.sizes.batch, rows = pass.rows(), C = pass.sizes.width;
+  const size_t batch = pass.sizes.batch, rows = pass.rows(), C = pass.sizes.width;
   const size_t V = t.model.vocabulary();
   const Tensors<const float*>& p = t.model.parameters();
   const Tensors<float*>& grad = t.model.gradients();
@@ -30,11 +30,11 @@ void queue_fused(Training& t) {
                        stream);
 
   // Beside the chain: what follows from the loss, and the gradient of the head's weights.
-  const dense_backward::Branches& of_loss = pass.beside[2];
+  const dense_backward::Branches& of_loss = t.branches;
   of_loss.fork(stream);
-  losses::launch_mean(pass.loss.data(), of_losses.row_losses, rows, {rows}, of_losses.partials,
+  losses::launch_mean(t.loss.data(), of_losses.row_losses, rows, {rows}, of_losses.partials,
                       of_loss[0]);
-  launch_begin_update(t, pass.loss.data(), of_loss[0]);
+  launch_begin_update(t, of_loss[0]);
   transformer_block::weight_gradients({pass.head_task(grad, V)}, rows, pass.head_sums.data(),
                                       of_loss[1]);
 
@@ -45,7 +45,7 @@ void queue_fused(Training& t) {
                                p.norm_gain, pass.statistics.data(), pass.statistics.data() + rows,
                                nullptr, rows, C, pass.norm_workspace, stream);
   for (size_t layer = pass.sizes.layers; layer-- > 0;) {
-    const dense_backward::Branches& weights = pass.beside[layer % 2];
+    const dense_backward::Branches& weights = t.of_blocks[layer % 2];
     transformer_block::Workspace& workspace = pass.workspaces[layer % 2];
     const float* grad_y = pass.grad_x[layer + 1].data();
     if (layer + 2 < pass.sizes.layers) weights.join(stream);  // the workspace is free again
@@ -60,12 +60,14 @@ void queue_fused(Training& t) {
                       pass.embedding_shape(batch, V), pass.embedding_workspace, stream);
   of_loss.join(stream);
   for (size_t layer = 0; layer < std::min<size_t>(pass.sizes.layers, 2); ++layer)
-    pass.beside[layer].join(stream);
+    t.of_blocks[layer].join(stream);
   optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), stream);
 }
 
 void run_fused(Training& t, size_t steps) {
-  for (size_t i = 0; i < steps; ++i) queue_fused(t);
+  t.run_in_pieces(steps, [&](size_t piece) {
+    for (size_t i = 0; i < piece; ++i) queue_fused(t);
+  });
 }
 
 }  // namespace train_shakespeare

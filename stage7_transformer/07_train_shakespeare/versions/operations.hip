@@ -47,8 +47,8 @@ static __global__ void begin_update(float* curve, const float* loss, Schedule* s
   *schedule = schedules[step];
 }
 
-void launch_begin_update(Training& t, const float* loss, hipStream_t stream) {
-  LAUNCH_ON(stream, begin_update, 1, 1, 0, t.curve.data(), loss, t.schedule.data(),
+void launch_begin_update(Training& t, hipStream_t stream) {
+  LAUNCH_ON(stream, begin_update, 1, 1, 0, t.curve.data(), t.loss.data(), t.schedule.data(),
             t.schedules.data());
 }
 
@@ -73,7 +73,7 @@ void forward(const Model& model, Pass& pass, size_t batch, hipStream_t stream) {
 // Queues one step, one launch behind the other.
 static void queue_operations(Training& t) {
   Pass& pass = t.plain;
-  const size_t batch = t.settings.sizes.batch, rows = pass.rows(), C = pass.sizes.width;
+  const size_t batch = pass.sizes.batch, rows = pass.rows(), C = pass.sizes.width;
   const size_t V = t.model.vocabulary();
   const Tensors<const float*>& p = t.model.parameters();
   const Tensors<float*>& grad = t.model.gradients();
@@ -81,9 +81,9 @@ static void queue_operations(Training& t) {
   launch_gather(pass.tokens.data(), pass.labels.data(), t.train(), batch, pass.sizes.context,
                 t.drawn(), stream);
   forward(t.model, pass, batch, stream);
-  losses::cross_entropy(pass.loss.data(), pass.grad_logits.data(), pass.logits.data(),
+  losses::cross_entropy(t.loss.data(), pass.grad_logits.data(), pass.logits.data(),
                         {pass.labels.data(), rows, V}, pass.losses.workspace(), stream);
-  launch_begin_update(t, pass.loss.data(), stream);
+  launch_begin_update(t, stream);
 
   // exercise: back through head, normalization, blocks and embedding (about 14 lines)
   float* const top = pass.grad_x.back().data();
@@ -104,7 +104,9 @@ static void queue_operations(Training& t) {
 }
 
 void run_operations(Training& t, size_t steps) {
-  for (size_t i = 0; i < steps; ++i) queue_operations(t);
+  t.run_in_pieces(steps, [&](size_t piece) {
+    for (size_t i = 0; i < piece; ++i) queue_operations(t);
+  });
 }
 
 }  // namespace train_shakespeare

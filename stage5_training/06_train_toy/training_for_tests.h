@@ -1,4 +1,4 @@
-// What the tests of step 5.6 share: points without meaning, a training of them, and all its bits.
+// What the tests of step 5.6 share: networks and points without meaning, and a training's state.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 #include "common/testing.h"
 #include "stage5_training/06_train_toy/train_toy.h"
 
-namespace train_toy_test {
+namespace toy_test {
 
 using namespace train_toy;
+using optimizers::kKinds;
 using testing::same_bits;
 
 inline Settings settings(Kind kind, double rate = 0) {
@@ -58,4 +59,10 @@ inline std::vector<float> state(const Training& t) {
   return all;
 }
 
-}  // namespace train_toy_test
+template <class Visit>
+void for_each_version(const Training& t, Visit visit) {
+  for (const auto& version : testing::chosen(kVersions))
+    if (version.launch.why_not(t).empty()) visit(version);
+}
+
+}  // namespace toy_test
