@@ -8,8 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using train_sales::Encoding;
   const auto checkpoint = fuzz::read_or_refused(fuzz::kName, [&] {
-    return train_sales::checkpoint_of(fuzz::kName,
-                                      safetensors::parse_tensors(fuzz::kName, fuzz::bytes_of(data, size)));
+    return train_sales::checkpoint_of(
+        fuzz::kName, safetensors::parse_tensors(fuzz::kName, fuzz::bytes_of(data, size)));
   });
   if (!checkpoint) return 0;
 

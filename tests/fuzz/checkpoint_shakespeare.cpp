@@ -33,7 +33,8 @@ Model& model_of(const ModelSizes& sizes, size_t vocabulary) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::read_or_refused(fuzz::kName, [&] {
-    const safetensors::File file = safetensors::parse_tensors(fuzz::kName, fuzz::bytes_of(data, size));
+    const safetensors::File file =
+        safetensors::parse_tensors(fuzz::kName, fuzz::bytes_of(data, size));
     const Checkpoint checkpoint = train_shakespeare::checkpoint_of(fuzz::kName, file);
     Model& model = model_of(checkpoint.sizes, checkpoint.vocabulary.size());
     const sequential::TrainingState state = sequential::load(fuzz::kName, file, model);

@@ -1,5 +1,5 @@
-// safetensors::parse_tensors() and read(), bytes_of() and write(): a file that was read and is written
-// again is the same.
+// safetensors::parse_tensors() and read(), bytes_of() and write(): a file that was read and is
+// written again is the same.
 #include "common/safetensors.h"
 
 #include <cstring>
