@@ -1,6 +1,7 @@
 // Runs and checks the eight kernels of 0.6.
 #include "stage0_infra/06_first_kernels/first_kernels.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,10 @@ int main(int argc, char** argv) {
                             version_infos(first_kernels::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const size_t rows = options.sizes[0], cols = options.sizes[1];
-    const size_t n = rows == 0 || cols == 0 ? 0 : sizes::checked_product({rows, cols});
-    if (n > kMost)
+    const std::optional<size_t> product = sizes::product({rows, cols}, kMost);
+    if (!product)
       throw UsageError("--size rows x cols: at most " + std::to_string(kMost) + " elements");
+    const size_t n = *product;
     require_device_memory(2.0 * sizeof(int) * static_cast<double>(n));
     sizes::require_host_memory(20.0 * static_cast<double>(n));  // x, got and two results in double
 

@@ -1,5 +1,5 @@
 // Back through softmax: awkward shapes, alignments and values, each within its bound.
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage3_ml_ops/02_softmax/detail/grid.h"
 #include "stage5_training/02_activation_backward/inputs_for_tests.h"
 
@@ -39,7 +39,7 @@ TEST_CASE("softmax backward: a small grid goes round") {
   for (const Shape& shape : {Shape{37, 5}, Shape{37, 300}, Shape{7, 2100}}) {
     const SoftmaxInputs in(shape);
     for (const size_t blocks : {1, 2}) {
-      vector_add::grid_limit = blocks * softmax::kBlock;
+      const vector_add::FewBlocks few(blocks);
       for (const auto& version : testing::chosen(kSoftmaxVersions)) {
         CAPTURE(version.name, shape.rows, shape.cols, blocks);
         const Comparison result = check_softmax(version.launch, in, {0, 0});
@@ -47,7 +47,6 @@ TEST_CASE("softmax backward: a small grid goes round") {
       }
     }
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 // Powers of two: 1/2, 1/4, 1/8, ... with integers for gradients leave nothing to round.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/npy.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage7_transformer/01_embedding/inputs_for_tests.h"
 
 using namespace embedding_test;
@@ -35,7 +35,7 @@ TEST_CASE("every version copies the right rows at any shape and alignment") {
 TEST_CASE("a small grid goes round") {
   const Inputs in({3, 21, 36, 65, 23});
   for (const size_t blocks : {1, 2}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     const auto keep_on = [&](const char* name, const Comparison& result) {
       CAPTURE(name, blocks);
       CHECK(result.ok);
@@ -45,7 +45,6 @@ TEST_CASE("a small grid goes round") {
     for (const auto& version : testing::chosen(backward_versions()))
       keep_on(version.name, check(version.launch, in));
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("every version agrees with NumPy", "[numpy]") {

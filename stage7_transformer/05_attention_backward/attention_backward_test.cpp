@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/graph.h"
-#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage5_training/03_gradient_check/gradient_check.h"
 #include "stage7_transformer/04_attention/arrays_for_tests.h"
 #include "stage7_transformer/04_attention/attention.h"
@@ -180,12 +180,11 @@ TEST_CASE("pairs that do not see each other add nothing to a gradient, whatever 
 TEST_CASE("a small grid goes round") {
   const Inputs in(problem_of(2, 3, 21, 30, 12, true), 2), blind(problem_of(1, 2, 90, 9, 12, true));
   for (const size_t blocks : {1, 2}) {
-    vector_add::grid_limit = blocks * vector_add::kBlock;
+    const vector_add::FewBlocks few(blocks);
     CAPTURE(blocks);
     require_right(in, kPacked);
     require_right(blind, kPacked);
   }
-  vector_add::grid_limit = vector_add::kMaxThreads;
 }
 
 TEST_CASE("the same bits on every run, on any stream, and from a graph") {
