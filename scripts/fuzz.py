@@ -40,7 +40,7 @@ OUT = ROOT / "build/fuzz"
 # Bytes. Longer inputs are slower and reach nothing else: a name of a file has 255, what printable() does with a
 # character depends on no other, and a few hundred bytes hold each option once, or each kind of a wrong line.
 LARGEST_INPUT = 4096
-LARGEST_INPUT_OF = {"idx": 1024, "npy": 1024, "options": 512, "output_file": 256, "printable": 256,
+LARGEST_INPUT_OF = {"idx": 1024, "npy": 1024, "options": 512, "output_file": 256, "printable": 128,
                     "sales": 1024, "shakespeare_text": 512, "vocabulary": 1024}
 SECONDS_PER_INPUT, MEGABYTES = 5, 1024
 SECONDS_BETWEEN_LOOKS = 10  # at what other processes have found of the same target
@@ -48,7 +48,7 @@ LEAST_RUNS = 1000  # that are worth a process
 FINDING_LINES = 16  # of its log
 
 # AddressSanitizer keeps freed memory to see who still uses it: what one input frees is much less than this.
-ASAN_OPTIONS = "quarantine_size_mb=16:malloc_context_size=8"
+ASAN_OPTIONS = "quarantine_size_mb=16:malloc_context_size=1"
 
 
 def target_names() -> list[str]:

@@ -25,10 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes = fuzz::bytes_of(data, size);
   mnist::File files[std::size(mnist::kFiles)];
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < std::size(mnist::kFiles) && begin <= size; ++i) {
+  for (std::size_t i = 0; i < std::size(mnist::kFiles); ++i) {
     const std::size_t end = std::min(bytes.find(kBorder, begin), size);
     files[i] = {fuzz::kName + "/" + mnist::kFiles[i],
-                std::string(bytes.substr(begin, end - begin))};
+                std::string(bytes.substr(std::min(begin, size), end - std::min(begin, end)))};
     begin = end + kBorder.size();
   }
   for (std::size_t i = 0; i < std::size(mnist::kFiles); i += 2) {

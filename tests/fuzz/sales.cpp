@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!sales.rows.empty())
     fuzz::expect(same_rows(sales::parse(to_file(sales), 1), sales),
                  "sales that are written again are the same");
-  if (size % 8 != 0) return 0;  // to start threads takes longer than to read
+  if (!fuzz::is_chosen(text)) return 0;  // to start threads takes longer than to read
   const Sales of_threads = sales::parse(text, 3);
   fuzz::expect(same_rows(of_threads, sales) && of_threads.lines == sales.lines &&
                    of_threads.faults == sales.faults && of_threads.examples == sales.examples,
