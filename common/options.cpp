@@ -215,7 +215,8 @@ CommandLine::CommandLine(const ProgramInfo& program, const std::string& backend)
       "timed launches of each version (default: 5 to 100, by time)");
   app.add_flag("--quick", texts.quick, "small, awkward sizes: checks, where times say little");
   app.add_flag("--no-limits", texts.no_limits, "don't measure the machine's limits first");
-  app.add_flag("--no-times", texts.no_times, "check the versions of a table and don't time them");
+  app.add_flag("--no-times", texts.no_times,
+               "check every version and time none; train no further than is checked");
   add(app, "--json", texts.json, "FILE", "write the results to this file too");
   const std::string cpu_only = is_cpu ? "" : " (CPU backend only)";
   add(app, "--wave", texts.wave, "32|64", "threads per wave" + cpu_only);

@@ -90,7 +90,7 @@ struct Options {
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
   bool quick = false;
   bool no_limits = false;  // leave them out: for many small runs one after the other
-  bool no_times = false;   // a table's rows are checked and not timed
+  bool no_times = false;   // check alone: time nothing, and train no further
   std::string json;        // where to write the results; empty: nowhere
   TrainingOptions training = {};
   std::map<std::string, std::string> extra = {};  // of ProgramInfo::extra, those that were given

@@ -105,7 +105,7 @@ void train(const train_toy::DataSet& data, const Options& options, Report& repor
       t.set_curve({kCheckedSteps});
       row.check = train_toy::check_first_steps(t, by(version.launch, t), want);
     }
-    if (kTimes && row.skipped.empty() && row.check.ok) {
+    if (kTimes && !options.no_times && row.skipped.empty() && row.check.ok) {
       const Timing timing = time_training(t, version.launch, epochs, every, options.repeat);
       train_toy::finite_loss(t, 0, {});
       row.ms = timing.median, row.ms_p10 = timing.p10, row.ms_p90 = timing.p90;

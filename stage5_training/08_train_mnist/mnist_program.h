@@ -109,7 +109,7 @@ void run_versions(T& training, const Version<Launch<T>> (&versions)[kCount],
         row.check = train_toy::check_first_steps(training, queue, want);
         training.restart();
       }
-      if (kTimes && row.check.ok) {
+      if (kTimes && !options.no_times && row.check.ok) {
         const std::uint64_t before = training.steps;
         Trained trained =
             train_and_test(training, queue, tests.samples(), data.digits.test, options, interrupt);

@@ -142,7 +142,7 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
     Row row;
     row.name = version.name, row.lesson = version.lesson;
     if (!resumes) row.check = first_steps->check(version);
-    if (kTimes && row.check.ok) {
+    if (kTimes && !options.no_times && row.check.ok) {
       const std::uint64_t before = training.steps;
       last = run_steps(training, version, options, interrupt);
       add_training(row, last, training, static_cast<double>(training.steps - before));
