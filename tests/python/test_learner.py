@@ -405,8 +405,9 @@ def test_one_run_finds_a_race_in_what_is_right_otherwise(thread_sanitizer: Build
 def test_a_version_that_the_run_leaves_out_was_not_looked_at(tmp_path: Path, report: dict):
     """Nor is a kernel with one block, where two of them would be the race."""
     program = tmp_path / "program"
-    rows = [{**report["tables"][0]["rows"][3], "name": name, "status": status}
-            for name, status in (("fused", "ok"), ("persistent", "skipped"))]
+    rows = [{**report["tables"][0]["rows"][3], "name": name, "status": status, "skipped": why}
+            for name, status, why in (("fused", "ok", ""), ("persistent", "skipped", "it does not fit"),
+                                      ("wgmma", "skipped", "needs sm_90"))]
     (tmp_path / "report.json").write_text(json.dumps({**report, "tables": [{**report["tables"][0], "rows": rows}]}))
     program.write_text(f"""#!/bin/sh
 env > '{tmp_path}/environment.txt'
