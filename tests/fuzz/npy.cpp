@@ -7,9 +7,11 @@
 
 namespace {
 
-// The file that NumPy writes for such an array, of version 2.
+// The file that NumPy writes for such an array, of version 2. One without elements is of bytes:
+// beside a 0 the smallest type has the largest extents.
 std::string to_file(const NpyArray& array) {
-  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (";
+  const std::string type = array.size() == 0 ? "|u1" : "<f8";
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (";
   for (const std::size_t extent : array.shape) header += std::to_string(extent) + ",";
   header += ")}\n";
   std::string file("\x93NUMPY\2\0", 8);
