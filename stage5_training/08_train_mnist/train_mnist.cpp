@@ -54,12 +54,12 @@ int main(int argc, char** argv) {
   program.training = train_mnist::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
-    const mnist::Data data = mnist::find_data(options, report);
     require_device_memory(4.0 * sizeof(float) * kPixels *
                           static_cast<double>(options.sizes[0] + options.training.batch));
     // The reference keeps the weights, their gradients and two moments in double.
     sizes::require_host_memory(4.0 * sizeof(double) * kPixels *
                                static_cast<double>(options.sizes[0]));
+    const mnist::Data data = mnist::find_data(options, report);
     if (!options.training.evaluate.empty()) {
       train_mnist::Sequential model = train_mnist::make_model(options.sizes[0]);
       return mnist::evaluate(model, options, data, report);

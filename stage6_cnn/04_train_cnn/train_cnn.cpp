@@ -65,10 +65,10 @@ int main(int argc, char** argv) {
   program.training = train_cnn::kDefaults;
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
-    const mnist::Data data = mnist::find_data(options, report);
     const double device_bytes = train_cnn::memory_of(mnist::settings_of(options));
     require_device_memory(device_bytes);
     sizes::require_host_memory(2 * device_bytes);  // the reference keeps the same arrays in double
+    const mnist::Data data = mnist::find_data(options, report);
     if (!options.training.evaluate.empty()) {
       Sequential model = train_cnn::make_model(options.sizes[0]);
       mnist::evaluate(model, options, data, report);

@@ -55,7 +55,8 @@ class Training:
 TRAININGS = [
     Training("train_toy", "stage5_training", "", "epochs", 2000, 200, True),
     Training("train_sales", "stage5_training", "--batch 256 --version fused", "epochs", 10 ** 6, 1, False),
-    Training("train_mnist", "stage5_training", "--size 24x200 --batch 40 --version operations", "epochs",
+    # Between two looks for a signal it takes 16 steps: an epoch of 50 is stopped within.
+    Training("train_mnist", "stage5_training", "--size 24x200 --batch 4 --version operations", "epochs",
              10 ** 6, 1, False),
     Training("train_cnn", "stage6_cnn", "--size 8x80 --batch 40 --version operations", "epochs", 10 ** 6, 1,
              False),
@@ -96,12 +97,12 @@ def stop(training: Training, path: Path, how: signal.Signals, seconds: float, af
     return Stopped(process.returncode, int(found[-1]) if found else None, error, first)
 
 
-def saved(training: Training, path: Path) -> int:
-    """How far the checkpoint is, which must be whole."""
+def saved(path: Path, counts: str) -> int:
+    """How many epochs or steps are behind the checkpoint, which must be whole."""
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
     assert all(numpy.isfinite(values).all() for values in load_file(path).values())  # which reads every byte
-    return int(metadata[f"training.{training.counts}"])
+    return int(metadata[f"training.{counts}"])
 
 
 def partials(path: Path) -> list[Path]:
@@ -128,7 +129,7 @@ def test_a_training_that_is_killed_loses_at_most_what_it_has_not_said(training: 
         where = f"kill {kill} of seed {seed}: {stopped}, {before} before"
         assert stopped.code == -signal.SIGKILL or (stopped.code == 0 and training.ends), where
         least = max(before, stopped.printed or 0)
-        now = saved(training, path) if least > 0 or path.exists() else 0
+        now = saved(path, training.counts) if least > 0 or path.exists() else 0
         # Whatever was printed is saved; what is saved next may not be printed yet.
         assert least <= now <= least + training.each, where
         # Only this kill can have left something: the save that ran before has removed the rest.
@@ -143,8 +144,9 @@ def test_a_training_that_is_killed_loses_at_most_what_it_has_not_said(training: 
             path.unlink()
         stopped = stop(training, path, how, 0.05, True)
         assert stopped.code == 128 + how, stopped
-        assert f"saved in {path}: go on with --resume" in stopped.error, stopped
-        before = saved(training, path)
+        said = re.search(rf"stopped after (\d+) steps, saved in {path}: go on with --resume\n", stopped.error)
+        assert said and saved(path, "steps") == int(said[1]), stopped
+        before = saved(path, training.counts)
         assert stopped.printed is not None and before >= stopped.printed, stopped
         assert os.listdir(tmp_path) == [path.name]
 
