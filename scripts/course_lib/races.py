@@ -111,8 +111,9 @@ class Detector:
     phases of a check; stop(), called in another thread, ends either."""
 
     def __init__(self, course: Course, cpu: Build, announce: Callable[[str], None] | None = None,
-                 folder: Path | None = None):
-        self._course, self._cpu = course, cpu
+                 folder: Path | None = None, behind: bool = False):
+        """`behind`: it compiles when nothing else has to."""
+        self._course, self._cpu, self._behind = course, cpu, behind
         self._announce = announce or (lambda line: say(f"  {line}", "dim"))
         made = build_root(cpu.root)
         self._build = Build(cpu.root, made / "cpu-tsan", "cpu-tsan", cpu.environment)
@@ -142,7 +143,7 @@ class Detector:
         if self._compiler is None:
             return Result(why=self._why)
         try:
-            compiled = self._compiler.compile(files, named, fast=True)
+            compiled = self._compiler.compile(files, named, fast=True, behind=self._behind)
         except CourseError as error:
             return Result(why=str(error))
         if compiled.program is None:

@@ -90,7 +90,7 @@ class Judge:
             return verdict
         texts = self.course.filled(files, verdict.written)
         compiler, tests = self._compiler(), self._compiler()
-        detector = races.Detector(self.course, self.cpu)
+        detector = races.Detector(self.course, self.cpu, behind=True)
         with ThreadPoolExecutor(4) as pool:
             program = pool.submit(compiler.compile, texts, named, fast=True)
             device = pool.submit(device_code.problems, self.course, self.cpu, texts, named)
