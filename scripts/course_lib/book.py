@@ -169,8 +169,8 @@ def _navigation(book: Book, found: list[Step]) -> list:
     more = sorted((root / "docs").glob("*.md"),
                   key=lambda path: (*(path.name != first for first in FIRST_DOCUMENTS), path.name))
     more += [*sorted((root / "notebooks").glob("*.ipynb")), root / "CONTRIBUTING.md"]
-    navigation.append({"Reference": [book.want(path) for path in more if path.is_file()]})
-    return navigation
+    reference = [book.want(path) for path in more if path.is_file()]
+    return [*navigation, {"Reference": reference}] if reference else navigation
 
 
 def _is_document(root: Path, page: str) -> bool:
