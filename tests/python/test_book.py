@@ -156,6 +156,17 @@ def test_no_page_is_wider_than_its_window(site: Path, chromium: browser.Browser,
     assert {url.split(":")[0] for url in chromium.requests} <= {"file", "data"}
 
 
+def test_the_numbers_of_lines_stand_beside_them(site: Path, chromium: browser.Browser):
+    for width in (1280, 390):
+        chromium.screen(width)
+        chromium.open(site / next(page for page in PAGES if page.endswith(".hip.html")))
+        heights = chromium.run("""['.linenodiv pre', 'td.code code'].map(name => {
+          const one = document.querySelector(name), style = getComputedStyle(one);
+          return one.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+        })""")
+        assert heights[0] > 1000 and abs(heights[0] - heights[1]) < 3, heights
+
+
 def test_a_diff_is_folded_and_shown_when_it_is_opened(site: Path, chromium: browser.Browser):
     chromium.screen(1280)
     chromium.open(site / GEMM)
