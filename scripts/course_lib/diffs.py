@@ -210,7 +210,7 @@ def fragment(names: tuple[str, str], texts: tuple[str, str], whole: bool = False
     heads = "".join(f'<th scope="col" colspan="2">{html.escape(name)}</th>' for name in names)
     label = html.escape(f"{names[0]} and {names[1]}, line by line")
     parts = [f'<div class="diff" role="region" tabindex="0" aria-label="{label}">',
-             f"<table>{COLUMNS}<thead><tr>{heads}</tr></thead></table>"]
+             f'<table class="lines">{COLUMNS}<thead><tr>{heads}</tr></thead></table>']
     for is_fold, group in groupby(folded(rows_of(*texts), whole), key=lambda row: isinstance(row, Fold)):
         if is_fold:
             parts += [f"<details><summary>{fold}</summary>{_table(fold.rows)}</details>" for fold in group]
@@ -222,7 +222,7 @@ def fragment(names: tuple[str, str], texts: tuple[str, str], whole: bool = False
 def _table(rows) -> str:
     lines = [f"<tr>{_cells(row.left_number, row.left, 'del')}{_cells(row.right_number, row.right, 'ins')}</tr>"
              for row in rows]
-    return f"<table>{COLUMNS}<tbody>\n" + "\n".join(lines) + "\n</tbody></table>"
+    return f'<table class="lines">{COLUMNS}<tbody>\n' + "\n".join(lines) + "\n</tbody></table>"
 
 
 def _cells(number: int | None, parts: tuple[Part, ...], mark: str) -> str:

@@ -62,8 +62,11 @@ def linear_ticks(top: float) -> list[float]:
 
 
 def decades(low: float, high: float, most: int = 4) -> list[float]:
-    """Powers of ten from `low` to `high`, every so many that there are `most` at most."""
+    """Powers of ten from `low` to `high`, every so many that there are `most` at most. Where none is between
+    them, twice and five times the one below, as far as they are."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last < first:
+        return [tick for tick in (2 * 10.0**last, 5 * 10.0**last) if low <= tick <= high]
     step = -(-(last - first + 1) // most)
     return [10.0**power for power in range(first, last + 1, step)]
 

@@ -106,10 +106,10 @@ class Browser:
                 return answer["result"]
             self._heard(answer)
 
-    def open(self, page: Path) -> None:
-        """Loads a file and waits until all of it is there."""
+    def open(self, page: Path | str) -> None:
+        """Loads a file, or an address, and waits until all of it is there."""
         self._events.clear()
-        self.call("Page.navigate", url=page.absolute().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.absolute().as_uri())
         while "Page.loadEventFired" not in self._events:
             self._heard(self._message(30))
 

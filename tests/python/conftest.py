@@ -81,6 +81,13 @@ def commit() -> str:
     return found.stdout.strip()
 
 
+def absent(why: str) -> None:
+    """Skips, but not in continuous integration (.ci/run sets the variable): there nothing may be left out."""
+    if os.environ.get("COURSE_NO_SKIP"):
+        pytest.fail(f"{why}, and COURSE_NO_SKIP is set")
+    pytest.skip(why, allow_module_level=True)
+
+
 def build_folder(backend: str = "cpu") -> Path:
     """Where scripts/course builds."""
     return Path(os.environ.get("COURSE_BUILD_DIR") or ROOT / "build") / backend

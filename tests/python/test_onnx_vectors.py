@@ -8,20 +8,11 @@ verdict.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from importlib import metadata, util
 
 import pytest
-from conftest import ROOT
-
-
-def absent(why: str) -> None:
-    """Skips, but not in continuous integration (.ci/run sets the variable): there nothing may be left out."""
-    if os.environ.get("COURSE_NO_SKIP"):
-        pytest.fail(f"{why}, and COURSE_NO_SKIP is set")
-    pytest.skip(why, allow_module_level=True)
-
+from conftest import ROOT, absent
 
 for package in ("numpy", "safetensors", "onnx"):
     if util.find_spec(package) is None:

@@ -153,6 +153,8 @@ def test_scales():
     assert drawing.linear_ticks(4.2) == [0, 1, 2, 3, 4]
     assert drawing.decades(1e6, 4e9) == [1e6, 1e7, 1e8, 1e9]
     assert drawing.decades(0.5, 2e5) == [1, 100, 1e4]
+    assert drawing.decades(1.5, 9) == [2, 5] and drawing.decades(3e9, 6e9) == [5e9]
+    assert drawing.decades(3, 4) == []
     assert drawing.short(2.5e12, "operations/s") == "2.5 TFLOP/s"
     assert drawing.short(4, "x") == "4x"
 

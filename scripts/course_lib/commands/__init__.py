@@ -21,7 +21,7 @@ from .setting_up import ROOT
 
 # In the order of --help.
 COMMANDS = ("run", "test", "bench", "plot", "list", "start", "check", "watch", "hint", "solution",
-            "diff", "progress", "doctor", "report", "profile")
+            "diff", "progress", "doctor", "report", "book", "profile")
 
 
 def main(arguments: list[str], description: str) -> int:

@@ -38,9 +38,11 @@ def needed_packages(chosen: str, hardware: backend.Hardware) -> list[str]:
     return groups["base"] + ([] if has_toolkit else groups.get(chosen, []))
 
 
-def requirements() -> list[str]:
-    """The Python packages that tests, plots and reports need."""
-    text = (ROOT / "scripts" / "requirements.txt").read_text(encoding="utf-8")
+def requirements(of: str = "") -> list[str]:
+    """The Python packages that tests, plots and reports need; or those that only the `book` or the test of
+    the `notebook` need beside them."""
+    name = f"requirements-{of}.txt" if of else "requirements.txt"
+    text = (ROOT / "scripts" / name).read_text(encoding="utf-8")
     lines = (line.split("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 
@@ -52,8 +54,8 @@ def python_environment() -> python_env.PythonEnvironment:
     return python_env.PythonEnvironment(folder / ".venv", made / "setup.log")
 
 
-def python_with(modules: list[str], no_setup: bool) -> str:
-    """A Python that has these modules, which are among the requirements: .venv's, the one that runs this,
+def python_with(modules: list[str], no_setup: bool, of: str = "") -> str:
+    """A Python that has these modules, which are among the requirements(of): .venv's, the one that runs this,
     or, where neither has them, .venv's after it was made. Raises CourseError(MISSING) where it must not be
     made."""
     python = python_environment()
@@ -62,7 +64,7 @@ def python_with(modules: list[str], no_setup: bool) -> str:
         raise CourseError(f"no Python here has {', '.join(modules)}, and --no-setup installs nothing",
                           MISSING)
     if not found:
-        python.require("requirements", requirements())
+        python.require(f"requirements-{of}" if of else "requirements", requirements(of))
     return found or str(python.python)
 
 
