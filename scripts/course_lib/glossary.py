@@ -123,7 +123,7 @@ def first_uses(readme: str, found: list[Term], step: str) -> list[Use]:
         prose = pattern.sub(lambda match: re.sub(r"[^\n]", "\0", match[0]), prose)
     owners = {form: term for term in found for form in term.forms}
     ordered = sorted(owners, key=len, reverse=True)
-    words = re.compile(r"(?<![\w-])(?:" + "|".join(f"({pattern_of(form)})" for form in ordered) + r")(?![\w-])")
+    words = re.compile(r"(?<![\w-])(?=\w)(?:" + "|".join(f"({pattern_of(form)})" for form in ordered) + r")(?![\w-])")
     first: dict[str, Use] = {}
     for match in words.finditer(prose):
         term = owners[ordered[match.lastindex - 1]]
@@ -132,44 +132,59 @@ def first_uses(readme: str, found: list[Term], step: str) -> list[Use]:
     return sorted(first.values(), key=lambda use: use.first)
 
 
+def right_links(readme: str, found: list[Term], step: str) -> tuple[set[str], dict[str, tuple[int, str]]]:
+    """The anchors whose link stands at the term's first use; and of the others that the README uses, the line
+    and the words of that use."""
+    plain = without_links(readme)
+    uses = {use.term.anchor: use for use in first_uses(plain, found, step)}
+    removed, right, lines = 0, set(), {}
+    for link in LINK.finditer(readme):
+        shown = link.start() - removed  # where its text begins without links
+        if link[2] in uses and uses[link[2]].first == shown:
+            right.add(link[2])
+        removed += len(link[0]) - len(link[1])
+    for anchor in uses.keys() - right:
+        use = uses[anchor]
+        lines[anchor] = (plain.count("\n", 0, use.first) + 1, " ".join(plain[use.first:use.last].split()))
+    return right, lines
+
+
 def findings(readme: str, found: list[Term], step: str) -> list[str]:
     """What is wrong with the links of a step's README: `line: what`."""
-    def place(text: str, at: int) -> tuple[int, int]:  # the same with and without links; and the line
-        return len(re.sub(r"\s", "", without_links(text[:at]))), text.count("\n", 0, at) + 1
-
-    plain = without_links(readme)
-    wanted = {use.term.anchor: (place(plain, use.first)[0], plain[use.first:use.last])
-              for use in first_uses(plain, found, step)}
-    said, there = [], set()
+    right, missing = right_links(readme, found, step)
+    said, seen, anchors = [], set(), {term.anchor for term in found}
     for link in LINK.finditer(readme):
-        at, line = place(readme, link.start())
-        if link[2] not in {term.anchor for term in found}:
-            said.append(f"{line}: docs/glossary.md has no entry {link[2]}")
-        elif wanted.get(link[2], (None,))[0] != at:
-            said.append(f"{line}: this link to {link[2]} does not stand at the first use of the term")
-        else:
-            there.add(link[2])
-    for anchor in wanted.keys() - there:
-        at, word = wanted[anchor]
-        line = next(line for line in range(1, readme.count("\n") + 2)
-                    if place(readme, _end_of_line(readme, line))[0] > at)
-        said.append(f"{line}: the first use of '{' '.join(word.split())}' is no link to its entry {anchor}")
-    return sorted(said, key=lambda one: int(one.split(":")[0]))
-
-
-def _end_of_line(text: str, line: int) -> int:
-    return sum(len(one) + 1 for one in text.split("\n")[:line]) - 1
+        line = readme.count("\n", 0, link.start()) + 1
+        if link[2] not in anchors:
+            said.append((line, f"docs/glossary.md has no entry {link[2]}"))
+        elif link[2] not in right or link[2] in seen:
+            said.append((line, f"this link to {link[2]} does not stand at the first use of the term"))
+        seen.add(link[2])
+    said += [(line, f"the first use of '{word}' is no link to its entry {anchor}")
+             for anchor, (line, word) in missing.items()]
+    return [f"{line}: {what}" for line, what in sorted(said)]
 
 
 def with_links(readme: str, found: list[Term], step: str) -> str:
     """The README with links at all first uses and nowhere else. Paragraphs that get one are filled again, as
     wide as all but the longest lines of prose are."""
-    text = without_links(readme)
-    lengths = sorted(len(line) for line in text.splitlines()
+    right, _ = right_links(readme, found, step)
+    left = set(right)
+
+    def kept(link: re.Match) -> str:  # the first link of those that are right
+        if link[2] not in left:
+            return link[1]
+        left.remove(link[2])
+        return link[0]
+
+    text = LINK.sub(kept, readme)
+    lengths = sorted(len(line) for line in without_links(text).splitlines()
                      if line and not re.match(r"\s*(\||<|```|#)|.*\]\(", line) and len(line) <= 120)
     width = lengths[int(0.95 * len(lengths))] if lengths else 100
     lines = set()
     for use in reversed(first_uses(text, found, step)):
+        if use.term.anchor in right:  # the first use is a link, this is another one
+            continue
         lines.add(text.count("\n", 0, use.first))
         shown = text[use.first:use.last]
         text = f"{text[:use.first]}[{shown}]({TARGET}#{use.term.anchor}){text[use.last:]}"
