@@ -166,13 +166,14 @@ def findings(readme: str, found: list[Term], step: str) -> list[str]:
 
 
 def with_links(readme: str, found: list[Term], step: str) -> str:
-    """The README with links at all first uses and nowhere else. Paragraphs that get one are filled again, as
-    wide as all but the longest lines of prose are."""
+    """The README with links at all first uses and nowhere else. Paragraphs that get or lose one are filled
+    again, as wide as all but the longest lines of prose are."""
     right, _ = right_links(readme, found, step)
-    left = set(right)
+    left, lines = set(right), set()
 
     def kept(link: re.Match) -> str:  # the first link of those that are right
         if link[2] not in left:
+            lines.add(readme.count("\n", 0, link.start()))
             return link[1]
         left.remove(link[2])
         return link[0]
@@ -181,7 +182,6 @@ def with_links(readme: str, found: list[Term], step: str) -> str:
     lengths = sorted(len(line) for line in without_links(text).splitlines()
                      if line and not re.match(r"\s*(\||<|```|#)|.*\]\(", line) and len(line) <= 120)
     width = lengths[int(0.95 * len(lengths))] if lengths else 100
-    lines = set()
     for use in reversed(first_uses(text, found, step)):
         if use.term.anchor in right:  # the first use is a link, this is another one
             continue
