@@ -15,16 +15,18 @@ namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
 
-// ThreadSanitizer gives each block of a launch fibers of its own, and to make one takes it half a
-// millisecond. What the launches before have done is ordered before a launch, so their fibers,
-// which lie here, can be used again.
+// To make a fiber takes ThreadSanitizer half a millisecond, and with each one every barrier takes
+// it longer. So fibers are used again. Those of former launches can be: what these have done is
+// ordered before a launch. Within a launch the last kMaxThreads that were used must not be, for
+// what one fiber does is in order: a block is compared with the one before it, and with the four
+// before it where a block has 256 threads, but not with those that ended long ago.
 struct KeptFiber {
   char* stack;
   void* sanitizer;
   unsigned launch;  // in which it was used last
 };
 constexpr size_t kMostKept = 4096;  // ThreadSanitizer knows 8128 threads
-KeptFiber kept_fibers[kMostKept];   // those of the oldest launches first, in a ring
+KeptFiber kept_fibers[kMostKept];   // those that were used longest ago first, in a ring
 size_t kept_first = 0, kept_count = 0;
 std::atomic_flag kept_busy = ATOMIC_FLAG_INIT;  // a mutex would order one block behind another
 
@@ -35,11 +37,12 @@ void with_kept(Action&& action) {
   kept_busy.clear(std::memory_order_release);
 }
 
-// A fiber that no block of this launch has used; without a stack where there is none.
+// A fiber to use again; without a stack where there is none.
 KeptFiber take_fiber(unsigned launch) {
   KeptFiber found{};
   with_kept([&] {
-    if (kept_count == 0 || kept_fibers[kept_first].launch == launch) return;
+    if (kept_count == 0) return;
+    if (kept_fibers[kept_first].launch == launch && kept_count <= kMaxThreads) return;
     found = kept_fibers[kept_first];
     kept_first = (kept_first + 1) % kMostKept, --kept_count;
   });

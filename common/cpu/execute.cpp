@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "common/cpu/internal.h"
 #include "common/cpu/pool.h"
 #include "common/cpu/sanitizers.h"
+#include "common/cpu/unseen_counter.h"
 
 namespace cpu {
 
@@ -106,21 +106,17 @@ void run_blocks(Grid& grid, size_t most) {
 // threads are not joined but counted, where it does not look.
 void run_on_own_threads(Grid& grid, bool all_at_once) {
   ++launch_number;
-  std::atomic<size_t> ended{0};
-  const auto wait_for = [&](size_t count) {
-    while (ended.load(std::memory_order_acquire) < count)
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  };
+  UnseenCounter ended;
   for (size_t i = 0; i < grid.blocks; ++i) {
     std::thread([&] {
       run_blocks(grid, 1);
       if (grid.barrier != nullptr) grid.barrier->leave();
       sanitizer::release(&launch_sync);
-      ended.fetch_add(1, std::memory_order_release);
+      ended.add_one();
     }).detach();
-    if (!all_at_once) wait_for(i + 1);
+    if (!all_at_once) ended.wait_for(i + 1);
   }
-  wait_for(grid.blocks);
+  ended.wait_for(grid.blocks);
   sanitizer::acquire(&launch_sync);
 }
 

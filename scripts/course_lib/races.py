@@ -27,14 +27,16 @@ from pathlib import Path
 from . import check, compiling, exercises, process, results, steps
 from .backend import Hardware
 from .build import Build, build_root
-from .errors import CourseError
+from .errors import FAILED, CourseError
 from .exercises import Course
 from .terminal import say
 
 LIBRARIES_TIMEOUT = 600.0  # seconds
 COMPILE_TIMEOUT = 120.0
 RUN_TIMEOUT = 60.0
-OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66"
+# At its end a program would wait a second for what other threads may still report.
+OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66 atexit_sleep_ms=0"
+MOST_TIMES_LARGER = 16  # than the size of a look, a failing run may be
 TWO = "2"  # blocks show a race between blocks; more of them only take longer
 # Some kernels lay memory out in a way that older ThreadSanitizers can't work with.
 BAD_MAPPING = "unexpected memory mapping"
@@ -86,6 +88,7 @@ class Result:
     race: Race | None = None
     looked: bool = False  # without this, no race found says nothing
     why: str = ""  # it was not looked for
+    run: check.Run | None = None  # of the check, which was done again
 
 
 def suspects(runs: list[check.Run]) -> list[check.Run]:
@@ -121,6 +124,7 @@ class Detector:
         self._compiler: compiling.Compiler | None = None
         self._why = ""  # it can't look
         self._child: subprocess.Popen | None = None
+        self._suspect: tuple[list[str], check.Run] | None = None
         self._preparing = threading.Lock()
         self._stopped = False
 
@@ -135,10 +139,17 @@ class Detector:
             except (CourseError, OSError) as error:
                 self._why = str(error)
 
-    def look(self, files: dict[str, str], named: dict[str, str], versions: list[str],
-             run: check.Run | None = None) -> Result:
-        """Runs these versions (none: all) once, at the size that exercise.toml names, or as a `run` of the
-        check was done. `files` are texts by file name, `named` what the learner knows them as."""
+    def suspect(self, versions: list[str], run: check.Run) -> bool:
+        """A look that has not run its program yet runs these versions, as the failing `run` was done. False
+        where that would take much longer than a look is meant to."""
+        is_small = run.elements <= MOST_TIMES_LARGER * check.elements_of(self._course.races.size)
+        if is_small:
+            self._suspect = versions, run
+        return is_small
+
+    def look(self, files: dict[str, str], named: dict[str, str], versions: list[str]) -> Result:
+        """Runs these versions (none: all) once, at the size that exercise.toml names, or a suspect. `files` are
+        texts by file name, `named` what the learner knows them as."""
         self.prepare()
         if self._compiler is None:
             return Result(why=self._why)
@@ -151,14 +162,16 @@ class Detector:
                 return Result(why="ThreadSanitizer is not installed")
             return Result(why=compiled.refusal or "the compiler refuses it for ThreadSanitizer: "
                           + process.last_line(compiled.messages))
+        versions, run = self._suspect or (versions, None)
         code, text, skipped = self._run(compiled.program, versions, run)
         places = compiled.places(named)
         race = parse(text, _lines_of(compiled.program, places, self._build.root)) if code else None
         if code == 0 and skipped:
             return Result(why=f"its run under ThreadSanitizer leaves {', '.join(skipped)} out")
-        if race or code == 0:
-            return Result(race, True)
-        return Result(why=_why_not(code, text))
+        is_at_its_end = code == 0 or (run and code == FAILED)  # a suspect's results are wrong in any case
+        if race or is_at_its_end:
+            return Result(race, True, run=run)
+        return Result(why=_why_not(code, text), run=run)
 
     def stop(self) -> None:
         self._stopped = True

@@ -115,9 +115,10 @@ class Judge:
                 suspect = None if endless else self._suspect(verdict)
                 if suspect:
                     tests.stop()
+                    is_taken = detector.suspect(list(suspect[0]), suspect[1])
                     verdict.races = looked.result()
-                    if not verdict.race:  # what it has compiled is run as the failing run was
-                        verdict.races = detector.look(texts, named, list(suspect[0]), suspect[1])
+                    if is_taken and not verdict.race and not verdict.races.run:  # it came too late
+                        verdict.races = detector.look(texts, named, [])
                 elif not verdict.wrong:
                     verdict.races = looked.result()
                     verdict.wrong = self._racing(verdict, files, named)

@@ -69,6 +69,12 @@ __global__ void across_blocks_racy(int* cells) {
   cells[blockIdx.x] = cells[next];
 }
 
+// Many blocks, of which only the last two meet.
+[[maybe_unused]] constexpr int kMeetLate = __LINE__ + 2;
+__global__ void meet_late_racy(int* cell) {
+  if (blockIdx.x + 2 >= gridDim.x && threadIdx.x == 0) *cell = static_cast<int>(blockIdx.x);
+}
+
 // The last block to finish adds up what all have left: ordered by the counter.
 __global__ void last_block(int* partial, unsigned* counter, int* out) {
   __shared__ bool last;
@@ -118,6 +124,9 @@ TEST_CASE("race count", "[.child]") { LAUNCH(count_racy, 4, 32, 0, cells(1)); }
 TEST_CASE("race add up", "[.child]") { LAUNCH(add_up_racy, 4, 32, 0, cells(1)); }
 TEST_CASE("race across blocks", "[.child]") { LAUNCH(across_blocks_racy, 4, 32, 0, cells(4)); }
 
+// More threads than fibers are kept for one launch.
+TEST_CASE("race late", "[.child]") { LAUNCH(meet_late_racy, 12, 1024, 0, cells(1)); }
+
 TEST_CASE("right kernels give no alarm and the right result", "[clean]") {
   int* out = cells(64);
   LAUNCH(neighbour, 1, 64, 0, out);
@@ -149,7 +158,8 @@ TEST_CASE("each planted race is reported at its lines") {
                {"race tree", kTreeAdds, kTreeAdds},
                {"race count", kCounts, kCounts},
                {"race add up", kAddsUp, kAddsUp},
-               {"race across blocks", kReadsAcross, kReadsAcross}};
+               {"race across blocks", kReadsAcross, kReadsAcross},
+               {"race late", kMeetLate, kMeetLate}};
   for (const auto& race : races) {
     CAPTURE(race.name);
     const Outcome outcome = run_child(race.name);
