@@ -347,8 +347,8 @@ def _round_locator(integer: bool = False):
 KINDS = {"ladder": draw_ladder, "roofline": draw_roofline, "curves": draw_curves}
 
 
-def draw(jobs: list[dict], folder: Path, formats: list[str]) -> list[Path]:
-    """Draws every job in every format. A name never holds half a picture."""
+def draw(jobs: list[dict], folder: Path, formats: list[str], kinds: dict = KINDS) -> list[Path]:
+    """Draws every job in every format, each by the function of its kind. A name never holds half a picture."""
     import matplotlib
 
     matplotlib.use("Agg")  # no screen is needed
@@ -358,7 +358,7 @@ def draw(jobs: list[dict], folder: Path, formats: list[str]) -> list[Path]:
     files = []
     with matplotlib.rc_context(settings):
         for job in jobs:
-            figure = KINDS[job["data"]["kind"]](job["data"])
+            figure = kinds[job["data"]["kind"]](job["data"])
             for kind in formats:
                 file = folder / f"{job['file']}.{kind}"
                 temporary = file.with_suffix(f".{kind}.new")

@@ -235,6 +235,8 @@ def _noted_accuracies(report: dict, series: dict) -> list[dict]:
 
 def words_for(data: dict) -> str:
     """The picture in words, for those who do not see it."""
+    if data["kind"] == "diagram":
+        return data["words"]
     if data["kind"] == "ladder":
         bars = "; ".join(f"{b['name']} {b['time']}" + (f", {b['rate']}" if b["rate"] else "")
                          for b in data["bars"])

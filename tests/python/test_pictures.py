@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from course_lib import drawing, pictures, work
+from conftest import ROOT, write
+from course_lib import diagram_drawing, diagrams, drawing, pictures, work
 
 import pictures as script  # scripts/pictures.py
 
@@ -159,7 +159,83 @@ def test_scales():
     assert drawing.short(4, "x") == "4x"
 
 
+# ---- Diagrams ----------------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_diagram_are_those_of_the_results():
+    with_figures = {"h200": {name: json.loads((ROOT / "results" / "h200" / f"{name}.json").read_text())
+                             for name in ("hello_gpu", "timing")}}
+    shown = diagrams.all_diagrams({"a": {}, **with_figures})[0]["data"]
+    texts = [item[3] for item in shown["items"] if item[0] == "text"]
+    limit = with_figures["h200"]["timing"]["limits"]["read_bytes_per_s"]
+    assert f"read: {limit / 1e12:.2f} TB/s" in texts and "sizes and rates: NVIDIA H200" in texts
+    with_figures["h200"]["timing"]["limits"]["read_bytes_per_s"] = 1.5e12
+    other = diagrams.all_diagrams(with_figures)[0]["data"]
+    assert "read: 1.50 TB/s" in [item[3] for item in other["items"] if item[0] == "text"]
+    assert pictures.checksum(other) != pictures.checksum(shown)
+    del with_figures["h200"]["timing"]["limits"]["read_bytes_per_s"], with_figures["h200"]["hello_gpu"]
+    without = diagrams.all_diagrams(with_figures)[0]["data"]
+    assert not any(character.isdigit() and item[3] != "L2 cache" for item in without["items"]
+                   if item[0] == "text" for character in item[3])
+
+
+def test_a_tree_s_sums_are_right():
+    cells = [item[3] for item in diagrams.tree_with_barriers()["data"]["items"] if item[0] == "text"]
+    assert [int(text) for text in cells if text.isdigit()] == [3, 1, 4, 1, 5, 9, 2, 6, 8, 10, 6, 7, 14, 17, 31]
+
+
+def test_every_part_of_a_diagram_is_on_the_page_and_texts_are_read_on_a_phone():
+    for picture in diagrams.all_diagrams({}):
+        data = picture["data"]
+        for kind, *part in data["items"]:
+            numbers = [*part[0]] if kind == "line" else [part[:2]]
+            for x, y in numbers:
+                assert 0 <= x <= drawing.WIDTH and 0 <= y <= data["height"], (picture["file"], part)
+            if kind == "text":
+                x, _, text, _, size, align, bold = part
+                width = drawing.width_of(text, size, bold)
+                left = x - {"left": 0, "center": width / 2, "right": width}[align]
+                assert left >= 0 and left + width <= drawing.WIDTH, (picture["file"], text)
+                assert size >= drawing.SMALL
+
+
+def test_diagrams_are_drawn_in_the_same_bytes(tmp_path: Path):
+    jobs = [pictures.job(picture) for picture in diagrams.all_diagrams({})]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        files = drawing.draw(jobs, tmp_path / name, ["svg"], diagram_drawing.KINDS)
+    for file, job in zip(files, jobs):
+        assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
+        text = file.read_text(encoding="utf-8")
+        assert job["identifier"] in text and job["words"][:20] in text and "prefers-color-scheme: dark" in text
+
+
 # ---- scripts/pictures.py -----------------------------------------------------------------------
+
+
+def show_diagrams(root: Path, alt: str = "") -> None:
+    """A file of docs/ that shows all diagrams."""
+    write(root, "docs/words.md", "".join(
+        f'<img src="pictures/{picture["file"]}.svg" width="432" alt="{alt}">\n'
+        for picture in diagrams.all_diagrams({})))
+
+
+def test_a_diagram_is_shown_and_described_or_found(tmp_path: Path, capsys):
+    def errors(*arguments: str) -> str:
+        capsys.readouterr()
+        script.main(["--root", str(tmp_path), *arguments])
+        return capsys.readouterr().err
+
+    (tmp_path / "results").mkdir()
+    assert "docs/pictures: no file shows memory_hierarchy.svg" in errors()
+    show_diagrams(tmp_path, "something else")
+    assert "docs/words.md: says something else of attention_tiles, coalesced_and_strided" in errors("--check")
+    assert errors() == "" and errors("--check") == ""
+    assert 'alt="A tree over the sums of 8 threads' in (tmp_path / "docs/words.md").read_text()
+    drawn = tmp_path / "docs" / "pictures" / "tree_with_barriers.svg"
+    drawn.write_text(drawn.read_text().replace("sha256:", "sha256:0"))
+    assert "docs/pictures: tree_with_barriers.svg shows other data" in errors("--check")
+    assert errors() == "" and errors("--check") == ""
 
 
 def test_committed_pictures_are_drawn_once_and_then_agree(report: dict, tmp_path: Path, capsys):
@@ -167,6 +243,7 @@ def test_committed_pictures_are_drawn_once_and_then_agree(report: dict, tmp_path
     folder.mkdir(parents=True)
     results = folder / "vector_add.json"
     results.write_text(json.dumps(report))
+    show_diagrams(tmp_path)
 
     def run(*arguments: str) -> int:
         return script.main(["--root", str(tmp_path), *arguments])

@@ -197,7 +197,7 @@ def test_of_two_exercises_in_one_row_the_wrong_one_is_named(judge):
 def known_mistake(cpu: Build, monkeypatch) -> None:
     """Nothing but one mistake of dot_shared_tree is known, whose fingerprint is that of the runs here."""
     course = course_of("dot")
-    exercise = course.exercises[0]
+    (exercise,) = course.named("dot_shared_tree")
     mistake = next(one for one in exercise.mistakes if one.name == "a tree that stops one round early")
     compiled = compiling.Compiler(cpu, course, build_root(ROOT) / "check" / "dot").compile(
         {exercise.file: course.with_mistake(exercise, mistake)}, {}, fast=True)

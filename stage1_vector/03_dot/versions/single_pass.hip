@@ -17,6 +17,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
                     Workspace workspace) {
   __shared__ bool last;
   const float sum = block_sum(thread_sum(x, y, split));
+  // exercise: leave the sum and count the block; the last block adds all sums (about 15 lines)
   if (threadIdx.x == 0) {
     workspace.partials[blockIdx.x] = sum;
     __threadfence();  // whoever sees this block counted sees its sum too
@@ -33,6 +34,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
       *workspace.finished = 0;  // for the next launch
     }
   }
+  // end exercise
 }
 
 void launch_single_pass(float* result, const float* x, const float* y, size_t n, void* workspace,

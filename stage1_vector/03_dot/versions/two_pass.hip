@@ -25,10 +25,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
 // Thread: t sums partials[t], partials[t + kBlock], ...; thread 0 stores the result.
 // Costs : 4 count bytes of global memory; log2(kBlock) + 1 barriers.
 static __global__ void sum_partials(float* result, const float* partials, unsigned count) {
+  // exercise: the sum of all partials, in an order that count alone decides (about 4 lines)
   float total = 0;
   for (unsigned b = threadIdx.x; b < count; b += kBlock) total += partials[b];
   total = block_sum_tree(total);
   if (threadIdx.x == 0) *result = total;
+  // end exercise
 }
 
 void launch_two_pass(float* result, const float* x, const float* y, size_t n, void* workspace,

@@ -14,11 +14,13 @@ namespace gemv {
 static __global__ void gemv_block_per_row(float* y, const float* a, const float* x, size_t rows,
                                           size_t cols) {
   for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    // exercise: the block's threads share the row out; one of them stores (about 5 lines)
     float sum = 0;
     for (size_t col = threadIdx.x; col < cols; col += kBlock) sum += a[row * cols + col] * x[col];
     sum = dot::block_sum_tree(sum);
     if (threadIdx.x == 0) y[row] = sum;
     __syncthreads();  // every thread has read the sum: shared memory is free for the next row
+    // end exercise
   }
 }
 
