@@ -266,7 +266,7 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None,
     except ValueError as error:
         raise CourseError(str(error), USAGE) from None
     if not runs:
-        raise CourseError("no results to show: `scripts/course run --json-dir DIR` makes them", USAGE)
+        raise CourseError("no results to show: `scripts/course run --save-results` makes them", USAGE)
     beside = [(file if file.is_dir() else file.parent) / "pictures" for file in files]
     text = page(runs, draw, keep, ladders, beside)
     temporary = out.with_name(out.name + ".new")

@@ -290,7 +290,7 @@ def test_the_command_writes_the_page(machine: Machine, report: dict, tmp_path: P
     folder.rmdir()
     done = machine.course("report")
     assert (done.returncode, done.stderr) == (
-        2, "course: no results to show: `scripts/course run --json-dir DIR` makes them\n")
+        2, "course: no results to show: `scripts/course run --save-results` makes them\n")
 
 
 # Python that runs this finds no Matplotlib.
