@@ -268,7 +268,8 @@ def backend_of(folder: Path) -> str:
 
 def compare_command(files: list[Path], committed: Path) -> int:
     """One file: whether anything is slower than the committed results of its device. Two: everything that has
-    changed between them, and the same verdict where they are of one device. FAILED where something is worse."""
+    changed between them, and the same verdict where they are of one device and not of --quick. FAILED where
+    something is worse."""
     runs = [bench_file.load_for_user(path) for path in files]
     if len(runs) == 1:
         before = slower.committed(committed)
@@ -276,7 +277,7 @@ def compare_command(files: list[Path], committed: Path) -> int:
     else:
         old, new = runs
         pairs = [(a, b) for a in old for b in new if slower.device_of(a) == slower.device_of(b)]
-        verdicts = [slower.verdict(a, b, shown_path(files[0])) for a, b in pairs]
+        verdicts = [slower.verdict(a, b, shown_path(files[0])) for a, b in pairs if not (a["quick"] or b["quick"])]
         for before, after in pairs or [(old[0], new[0])]:
             for line in bench_file.comparison_lines(before, after):
                 say(line)

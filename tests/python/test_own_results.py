@@ -118,6 +118,10 @@ def test_another_device_is_not_compared(workbench: Bench, tmp_path: Path, run: d
     assert done.returncode == 0 and "different devices" in done.stdout and "slower" not in done.stdout
     done = workbench.course("bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b"))
     assert done.returncode == 1 and "worse than in " in done.stdout.splitlines()[-1]
+    (tmp_path / "b").write_text(json.dumps({**changed(run, **SLOWER), "quick": True}), encoding="utf-8")
+    done = workbench.course("bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.returncode == 0 and "slower" in done.stdout and "worse" not in done.stdout
+    assert done.stdout.splitlines()[0] == "made with --quick: these times mean nothing"
 
 
 @pytest.mark.parametrize(("arguments", "complaint"), [
