@@ -57,7 +57,8 @@ endfunction()
 
 # AMD devices: result is a list of targets such as gfx90a, or empty. The kernel driver lists its
 # agents in `nodes`; a GPU's gfx_target_version is major * 10000 + minor * 100 + stepping, and
-# the name spells the last two as hexadecimal digits.
+# the name spells the last two as hexadecimal digits. HSA_OVERRIDE_GFX_VERSION=10.3.0 has the runtime take
+# every device for a gfx1030, so that it runs that target's code alone.
 function(find_hip_devices result)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NODES;DEVICE" "")
   if(NOT arg_NODES)
@@ -77,6 +78,12 @@ function(find_hip_devices result)
         list(APPEND architectures "gfx${major}${suffix}")
       endif()
     endforeach()
+    if(architectures AND "$ENV{HSA_OVERRIDE_GFX_VERSION}" MATCHES "^([0-9]+)\\.([0-9]+)\\.([0-9]+)$")
+      math(EXPR minor "${CMAKE_MATCH_2}" OUTPUT_FORMAT HEXADECIMAL)
+      math(EXPR stepping "${CMAKE_MATCH_3}" OUTPUT_FORMAT HEXADECIMAL)
+      string(REPLACE 0x "" suffix "${minor}${stepping}")
+      set(architectures "gfx${CMAKE_MATCH_1}${suffix}")
+    endif()
     list(REMOVE_DUPLICATES architectures)
   endif()
   set(${result} "${architectures}" PARENT_SCOPE)

@@ -138,7 +138,7 @@ void BlockRunner::free_fibers() {
 bool BlockRunner::is_stack_guard(const void* address) const {
   const char* a = static_cast<const char*>(address);
   for (size_t f = 1; f < fibers_.size(); ++f)
-    if (a >= fibers_[f].stack - kPage && a < fibers_[f].stack) return true;
+    if (a >= fibers_[f].stack - kGuard && a < fibers_[f].stack) return true;
   return false;
 }
 

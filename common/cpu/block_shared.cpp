@@ -67,7 +67,7 @@ void BlockRunner::poison_static_shared() {
 bool BlockRunner::is_shared_guard(const void* address) const {
   const char* a = static_cast<const char*>(address);
   const char* end = shared_arena_ + kSharedArena;
-  return a >= shared_arena_ - kPage && a < end + kPage && !(a >= shared_arena_ && a < end);
+  return a >= shared_arena_ - kGuard && a < end + kGuard && !(a >= shared_arena_ && a < end);
 }
 
 }  // namespace cpu

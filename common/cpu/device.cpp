@@ -1,4 +1,5 @@
 // The devices that the CPU backend pretends to be: their properties, limits and memory.
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +47,8 @@ Device make_device() {
   d.multiprocessors = count_of("HIP_CPU_MULTIPROCESSORS", d.threads);
   d.blocks = count_of("HIP_CPU_BLOCKS", d.blocks);
   std::string processor = host::proc_value("/proc/cpuinfo", "model name");
-  if (processor.empty()) processor = "CPU";
+  if (utsname system; processor.empty() && uname(&system) == 0)  // as on aarch64
+    processor = std::string(system.machine) + " CPU";
   d.name =
       processor + " (" + std::to_string(d.threads) + (d.threads == 1 ? " thread)" : " threads)");
   if (const char* wave = std::getenv("HIP_CPU_WAVE"); wave != nullptr && *wave != '\0') {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -33,22 +34,53 @@ constexpr size_t kSignalStackBytes = 64 * 1024;
 
 struct sigaction previous_handler[65];
 
+#if defined(__aarch64__)
+// Whether an instruction that loads or stores does the latter, from its bits ("Loads and Stores" in
+// the Arm Architecture Reference Manual, C4). Those of SVE, and all others, are unknown.
+auto access_of(std::uint32_t instruction) {
+  const auto bits = [&](unsigned low, unsigned count) {
+    return instruction >> low & ((1u << count) - 1);
+  };
+  const bool is_vector = bits(26, 1) != 0, has_load_bit = bits(22, 1) != 0;
+  if (bits(5, 27) == 0x6A85BA1) return Fault::write;                // DC ZVA: zeroes a block
+  if (bits(27, 1) == 0 || bits(25, 1) != 0) return Fault::unknown;  // neither a load nor a store
+  if (bits(28, 2) == 1 && bits(24, 1) == 0) return Fault::read;  // of a constant near the program
+  if (bits(28, 2) == 3 && !is_vector) {
+    const bool is_atomic = bits(24, 1) == 0 && bits(21, 1) == 1 && bits(10, 2) == 0;
+    return is_atomic || bits(22, 2) == 0 ? Fault::write : Fault::read;  // an atomic does both
+  }
+  return has_load_bit ? Fault::read : Fault::write;
+}
+#endif
+
 Fault fault_of(int signal, const siginfo_t* info, const void* context) {
   Fault fault;
   fault.signal = signal;
   fault.address = info->si_addr;
+  if (signal != SIGSEGV) return fault;
+  const auto is_near = [&](std::intptr_t stack) {
+    return std::llabs(stack - reinterpret_cast<std::intptr_t>(fault.address)) < 65536;
+  };
 #if defined(__x86_64__) && defined(__linux__)
   // Bit 1 of the page fault's error code tells a write from a read.
-  if (signal == SIGSEGV) {
-    const auto error = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
-    fault.access = (error & 2) != 0 ? Fault::write : Fault::read;
-    const auto stack = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP];
-    fault.near_stack = std::llabs(stack - reinterpret_cast<std::intptr_t>(fault.address)) < 65536;
-    fault.no_page = info->si_code == SI_KERNEL;  // without an address, or what was done there
-    if (fault.no_page) fault.access = Fault::unknown;
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  fault.access = (registers[REG_ERR] & 2) != 0 ? Fault::write : Fault::read;
+  fault.near_stack = is_near(registers[REG_RSP]);
+  fault.no_page = info->si_code == SI_KERNEL;  // without an address, or what was done there
+  if (fault.no_page) fault.access = Fault::unknown;
+#elif defined(__aarch64__) && defined(__linux__)
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+  fault.near_stack = is_near(static_cast<std::intptr_t>(machine.sp));
+  if (machine.pc != reinterpret_cast<std::uintptr_t>(fault.address)) {  // no jump to nowhere
+    std::uint32_t instruction;
+    std::memcpy(&instruction, reinterpret_cast<const void*>(machine.pc), sizeof instruction);
+    fault.access = access_of(instruction);
   }
+  // A user's addresses have 48 bits, or 52: no page can be at others.
+  fault.no_page = reinterpret_cast<std::uintptr_t>(fault.address) >> 52 != 0;
 #else
   static_cast<void>(context);
+  static_cast<void>(is_near);
 #endif
   return fault;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -37,8 +38,18 @@ inline std::string own_path() {
   return {path, static_cast<size_t>(length)};
 }
 
+// What a shell starts this very program with. An emulator comes first where it was built for
+// another processor.
+inline std::string own_command() {
+  const char* emulator = std::getenv("COURSE_EMULATOR");
+  return (emulator == nullptr ? "'" : std::string(emulator) + " '") + own_path() + "'";
+}
+
+// Whether this program runs in one, to which limits and the names in /proc/PID/exe belong.
+inline bool is_emulated() { return std::getenv("COURSE_EMULATOR") != nullptr; }
+
 // Runs the test case `name` of this very program, tagged [.child] so that it runs only when asked
 // for, with the given assignments in its environment.
 inline Outcome run_child(const std::string& name, const std::string& environment = "") {
-  return outcome_of("exec env " + environment + " '" + own_path() + "' '" + name + "' 2>&1");
+  return outcome_of("exec env " + environment + " " + own_command() + " '" + name + "' 2>&1");
 }

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import process
+from . import amd, process
 
 BACKENDS = ("cpu", "cuda", "hip")
 CUDA_FOLDERS = ("/usr/local/cuda",)  # where NVIDIA's packages put nvcc, often outside PATH
@@ -22,6 +22,7 @@ class Hardware:
     amd: list[str] = field(default_factory=list)
     nvcc: str | None = None  # paths of the compilers
     hipcc: str | None = None
+    hip_targets: frozenset[str] = frozenset()  # that hipcc has code for; none where nothing tells
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,13 @@ def cuda_folders() -> tuple[str, ...]:
 def detect() -> Hardware:
     rocm = [f"{os.environ[v]}/bin" for v in ("ROCM_PATH", "HIP_PATH") if os.environ.get(v)]
     rocm += [f"{folder}/bin" for folder in ROCM_FOLDERS]
+    hipcc = find_program("hipcc", tuple(rocm))
     return Hardware(
         nvidia_devices(find_program("nvidia-smi", (WSL_FOLDER,))),
         amd_devices(find_program("rocminfo", tuple(rocm))),
         find_program("nvcc", cuda_folders()),
-        find_program("hipcc", tuple(rocm)),
+        hipcc,
+        amd.toolkit_targets([Path(hipcc).resolve().parents[1], Path(hipcc).parents[1]]) if hipcc else frozenset(),
     )
 
 
@@ -81,8 +84,23 @@ def _amd_devices_of_kernel(nodes: Path) -> list[str]:
             continue
         if version and int(version[1]) > 0:  # 0: the processor's own node
             number = int(version[1])
-            names.append(f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
+            names.append(overridden() or f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
     return names
+
+
+def overridden() -> str:
+    """What the runtime takes every AMD device for; "" without HSA_OVERRIDE_GFX_VERSION."""
+    version = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", os.environ.get("HSA_OVERRIDE_GFX_VERSION", ""))
+    return f"gfx{version[1]}{int(version[2]):x}{int(version[3]):x}" if version else ""
+
+
+def amd_advice(hardware: Hardware) -> str:
+    """What to do where no AMD device that is here has code by the toolkit that is here, or by the distribution's;
+    "" where one has, and where nothing tells."""
+    if hardware.hipcc and not hardware.hip_targets:
+        return ""
+    lines = [amd.advice(amd.target_of(device), hardware.hip_targets, amd.distribution()) for device in hardware.amd]
+    return "" if "" in lines else next(iter(lines), "")
 
 
 def choose(hardware: Hardware, wanted: str = "auto") -> Choice:
@@ -94,6 +112,9 @@ def choose(hardware: Hardware, wanted: str = "auto") -> Choice:
         return Choice(wanted, f"asked for with --backend {wanted}")
     if hardware.nvidia and hardware.nvcc:
         return Choice("cuda", f"{hardware.nvidia[0]} and nvcc ({hardware.nvcc}) are here")
+    lacking = amd_advice(hardware)
+    if hardware.amd and hardware.hipcc and lacking:
+        return Choice("cpu", f"{hardware.amd[0]} is here, but hipcc ({hardware.hipcc}) has no code for it", lacking)
     if hardware.amd and hardware.hipcc:
         return Choice("hip", f"{hardware.amd[0]} and hipcc ({hardware.hipcc}) are here")
     if hardware.nvidia:
@@ -107,7 +128,7 @@ def choose(hardware: Hardware, wanted: str = "auto") -> Choice:
         return Choice(
             "cpu",
             f"{hardware.amd[0]} is here, but no hipcc",
-            "install HIP to use it (Debian, Ubuntu: `sudo apt-get install hipcc`)",
+            lacking or "install HIP to use it (Debian, Ubuntu: `sudo apt-get install hipcc`)",
         )
     toolkits = [name for name, path in (("nvcc", hardware.nvcc), ("hipcc", hardware.hipcc)) if path]
     if toolkits:

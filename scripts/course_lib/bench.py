@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from . import bench_file, documents, peers, process, python_env, results, terminal
+from . import bench_file, documents, peers, process, python_env, results, slower, terminal
 from .bench_rounds import OF_PROGRAMS, Measured, merge_report
 from .documents import require
 from .errors import FAILED, INTERRUPTED, MISSING, OK, USAGE, CourseError
@@ -186,11 +186,7 @@ class Session:
 
     def environment(self) -> dict:
         device = next((m.reports[-1]["device"] for m in self.measured if m.reports), {})
-        known = {key: self.libraries.get(key) for key in ("torch", "torch_toolkit", "cudnn", "numpy")}
-        return {"system": platform.system(), "processor": processor_name(),
-                "processors": process.cpu_count(), "python": platform.python_version(),
-                "device": device.get("name", ""), "backend": device.get("backend", ""),
-                "toolkit": device.get("toolkit", ""), **known}
+        return environment_of(device, self.libraries)
 
     def contents(self) -> dict:
         environment = self.environment()
@@ -208,6 +204,16 @@ class Session:
         if any(failure["side"] != "course" for failure in self.failures):
             codes.add(FAILED)
         return OK if not codes else MISSING if codes == {MISSING} else FAILED
+
+
+def environment_of(device: dict, libraries: dict) -> dict:
+    """What a report says of where it was measured. `device` is a report's, {} where there was none; `libraries`
+    are what the peers say of themselves."""
+    known = {key: libraries.get(key) for key in ("torch", "torch_toolkit", "cudnn", "numpy")}
+    return {"system": platform.system(), "processor": processor_name(),
+            "processors": process.cpu_count(), "python": platform.python_version(),
+            "device": device.get("name", ""), "backend": device.get("backend", ""),
+            "toolkit": device.get("toolkit", ""), **known}
 
 
 def processor_name() -> str:
@@ -260,14 +266,28 @@ def backend_of(folder: Path) -> str:
     return found[1] if found else folder.name if folder.name in ("cuda", "hip", "cpu") else "cpu"
 
 
-def compare_command(first: Path, second: Path) -> int:
-    old, new = (bench_file.load_for_user(path) for path in (first, second))
-    pairs = [(a, b) for a in old for b in new
-             if a["environment"]["device"] == b["environment"]["device"]]
-    for before, after in pairs or [(old[0], new[0])]:
-        for line in bench_file.comparison_lines(before, after):
-            say(line)
-    return OK
+def compare_command(files: list[Path], committed: Path) -> int:
+    """One file: whether anything is slower than the committed results of its device. Two: everything that has
+    changed between them, and the same verdict where they are of one device and not of --quick. FAILED where
+    something is worse."""
+    runs = [bench_file.load_for_user(path) for path in files]
+    if len(runs) == 1:
+        before = slower.committed(committed)
+        verdicts = [slower.against(before, run) for run in runs[0]]
+    else:
+        old, new = runs
+        pairs = [(a, b) for a in old for b in new if slower.device_of(a) == slower.device_of(b)]
+        verdicts = [slower.verdict(a, b, shown_path(files[0])) for a, b in pairs if not (a["quick"] or b["quick"])]
+        for before, after in pairs or [(old[0], new[0])]:
+            for line in bench_file.comparison_lines(before, after):
+                say(line)
+    return say_verdicts(verdicts)
+
+
+def say_verdicts(verdicts: list[slower.Verdict]) -> int:
+    for one in verdicts:
+        say(one.line, "red" if one.is_worse else "green")
+    return FAILED if any(one.is_worse for one in verdicts) else OK
 
 
 def merge_command(files: list[Path], target: Path | None, folder: Path | None) -> int:
@@ -300,8 +320,10 @@ def shown_path(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
-def run_command(plan: Plan, env: process.Environment, folder: Path | None) -> int:
+def run_command(plan: Plan, env: process.Environment, folder: Path | None, committed: Path | None) -> int:
+    """Measures. `folder` keeps the results; with `committed` they are held against the device's there."""
     plan.folder.mkdir(parents=True, exist_ok=True)
+    before = slower.committed(committed) if committed else []  # as it is before `folder` is written
     session = Session(plan, env)
     run = session.run()
     bench_file.show(run)
@@ -312,4 +334,12 @@ def run_command(plan: Plan, env: process.Environment, folder: Path | None) -> in
     say(f"details: {shown_path(plan.file)}   time: {time.monotonic() - session.start:.0f} s")
     if session.interrupted:
         terminal.warn("interrupted; what was measured until then is in the file")
-    return session.code()
+    code = session.code()
+    if committed and run["reports"]:
+        try:
+            worse = say_verdicts([slower.against(before, run)])
+        except CourseError as error:
+            terminal.warn(str(error))
+            worse = error.code
+        code = code or worse
+    return code

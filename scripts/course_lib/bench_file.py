@@ -175,6 +175,8 @@ def comparison_lines(before: dict, after: dict) -> Iterator[str]:
                       ("torch", "versions of PyTorch"), ("numpy", "versions of NumPy")):
         if a[key] != b[key]:
             yield f"different {word}: {a[key] or 'none'} and {b[key] or 'none'}"
+    if before["quick"] or after["quick"]:
+        yield "made with --quick: these times mean nothing"
     programs = [{report["program"] for report in run["reports"]} for run in (before, after)]
     for name, only in (("first", programs[0] - programs[1]), ("second", programs[1] - programs[0])):
         if only:

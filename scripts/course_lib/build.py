@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import process, terminal
+from . import amd, process, terminal
 from .backend import Hardware
 from .errors import FAILED, USAGE, CourseError
 from .steps import Step
@@ -56,6 +56,10 @@ class Build:
         command = ["cmake", "--preset", self.backend, "-B", str(self.folder)]
         if python:
             command.append(f"-DPython3_EXECUTABLE={python}")
+        targets = {amd.target_of(device) for device in hardware.amd} - {""}
+        targets &= hardware.hip_targets or targets
+        if self.backend == "hip" and targets:  # in WSL, CMake itself finds none
+            command.append(f"-DCMAKE_HIP_ARCHITECTURES={';'.join(sorted(targets))}")
         if not self.is_configured():
             command.append("--fresh")  # forgets what a failed or a moved configuration has found
         progress = terminal.Progress("configuring")

@@ -1,8 +1,8 @@
 """`scripts/course report`: one HTML page with all tables and pictures of results, in one file.
 
 The page needs nothing but itself: no network, and without JavaScript only sorting is missing. Its
-frame is report.html beside this file; drawing.py makes the pictures, with the Python of .venv. What is
-drawn already, in a folder `pictures` beside the results, is taken from there: nothing need be installed.
+frame is report.html beside this file. What is drawn already, in a folder `pictures` beside the results, is
+taken from there; drawing.py draws the others, with a Python that has Matplotlib. Nothing is installed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ENVIRONMENT = {"device": "device", "backend": "backend", "toolkit": "toolkit",
                "processor": "processor", "processors": "processors", "system": "system",
                "python": "Python", "torch": "PyTorch", "torch_toolkit": "PyTorch's toolkit",
                "cudnn": "cuDNN", "numpy": "NumPy"}
-COLUMNS = (("version", "text"), ("time", "number"), ("spread", "number"), ("rate", "number"),
-           ("of limit", "number"))
+# Time and share of the limit come first: on a phone they are what one sees without scrolling.
+FIGURES = (("time", "number"), ("of limit", "number"), ("rate", "number"), ("spread", "number"))
 escape = html.escape
 
-Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, as SVG
+Draw = Callable[[Path, Path], None]  # draws the jobs of a file into a folder, as SVG; or none where it can't
 
 
 # ---- HTML --------------------------------------------------------------------------------------
@@ -109,8 +109,7 @@ def _roofline_text(data: dict) -> str:
 
 
 def _summary(reports: list[dict], key: str) -> str:
-    header = [("step", "number"), ("program", "text"), ("best version", "text"), ("time", "number"),
-              ("rate", "number"), ("of limit", "number"), ("of its hardest peer", "number"),
+    header = [("step and its best version", "place"), *FIGURES[:3], ("of its hardest peer", "number"),
               ("max error", "number"), ("verdict", "text")]
     body = []
     for report in reports:
@@ -118,17 +117,16 @@ def _summary(reports: list[dict], key: str) -> str:
         failed = results.has_failed(report)
         outcome = results.Outcome(report["step"], report["program"], int(failed), report)
         stage, place, *_ = [*results.place_of(report["step"]), 0]
-        cells = [_cell(report["step"], 100 * stage + place),
-                 f'<th scope="row"><a href="#{key}-{escape(report["program"])}">'
-                 f'{escape(report["program"])}</a></th>']
+        best = f"<small>{escape(row['name'])}</small>" if row else ""
+        cells = [f'<th scope="row" data-value="{100 * stage + place}">'
+                 f'<a href="#{key}-{escape(report["program"])}">{report["step"]} '
+                 f'{escape(report["program"])}</a>{best}</th>']
         if row is None:
-            cells += [_cell("-", None)] * 6
+            cells += [_cell("-", None)] * 5
         else:
             peer = min(row["of_peer"].values(), default=None)
-            cells += [_cell(row["name"], "", "words"), *_figures_of(row),
-                      _cell(results.format_peers(row["of_peer"]), peer),
+            cells += [*_figures_of(row)[:3], _cell(results.format_peers(row["of_peer"]), peer),
                       _error(row)]
-            del cells[4]  # the spread
         cells.append(_cell(outcome.verdict, "", "bad" if outcome.code else "words"))
         body.append(cells)
     return _table("Of each step the version nearest to its limit, at its headline problem", "", header, body)
@@ -160,7 +158,7 @@ def _step(report: dict, drawn: list[dict], key: str, ladder: str) -> str:
 def _versions(table: dict) -> str:
     peers = list(dict.fromkeys(peer for row in table["rows"] for peer in row["of_peer"]))
     shares = [("of bound", "number")] if results.has_of_bound(table["rows"]) else []
-    header = [*COLUMNS, *((f"of {peer}", "number") for peer in peers), ("max error", "number"), *shares,
+    header = [("version", "text"), *FIGURES, *((f"of {peer}", "number") for peer in peers), ("max error", "number"), *shares,
               ("verdict", "text")]
     body = []
     for row in table["rows"]:
@@ -179,7 +177,7 @@ def _versions(table: dict) -> str:
 
 
 def _figures_of(row: dict) -> list[str]:
-    """Time, spread, rate and share of the limit, with a bar behind the share."""
+    """The cells of FIGURES: time, share of the limit with a bar behind it, rate and spread."""
     spread = None
     if row["ms"] and row["ms_p10"] and row["ms_p90"]:
         spread = (row["ms_p90"] - row["ms_p10"]) / row["ms"]
@@ -187,10 +185,10 @@ def _figures_of(row: dict) -> list[str]:
     bar = f' style="--share:{min(100 * share, 100):.1f}%"' if share else ""
     name = f" <small>{escape(row['limit'])}</small>" if share else ""
     return [_cell(results.format_ms(row["ms"]), row["ms"]),
-            _cell(results.format_share(spread), spread),
-            _cell(results.format_rate(row["rate"], row["rate_unit"]), row["rate"]),
             f'<td class="share" data-value="{share or ""}"{bar}>'
-            f"{escape(results.format_share(share))}{name}</td>"]
+            f"{escape(results.format_share(share))}{name}</td>",
+            _cell(results.format_rate(row["rate"], row["rate_unit"]), row["rate"]),
+            _cell(results.format_share(spread), spread)]
 
 
 def _error(row: dict) -> str:
@@ -206,8 +204,10 @@ def _cell(text: str, value: object = "", kind: str = "") -> str:
 
 
 def _table(caption: str, note: str, header: list[tuple[str, str]], body: list[list[str]]) -> str:
-    heads = "".join(f'<th scope="col" data-kind="{kind}">{escape(name)}</th>' for name, kind in header)
-    rows = "\n".join("<tr>" + "".join(cells) + "</tr>" for cells in body)
+    """A column in which no row has a figure is left out."""
+    shown = [c for c in range(len(header)) if any(not cells[c].endswith(">-</td>") for cells in body)]
+    heads = "".join(f'<th scope="col" data-kind="{header[c][1]}">{escape(header[c][0])}</th>' for c in shown)
+    rows = "\n".join("<tr>" + "".join(cells[c] for c in shown) + "</tr>" for cells in body)
     note = f" <span>{escape(note)}</span>" if note else ""
     label = escape(f"Table: {caption}")
     return (f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n<table>'
@@ -219,7 +219,8 @@ def _table(caption: str, note: str, header: list[tuple[str, str]], body: list[li
 
 
 def _draw(wanted: list[dict], draw: Draw, keep: Path | None, drawn_in: Iterable[Path]) -> list[dict]:
-    """The pictures with their "svg". Those that are kept are all drawn: they may be PNG, too."""
+    """The pictures with their "svg", without those that nobody could draw. Those that are kept are all drawn:
+    they may be PNG, too."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if not keep:
@@ -235,8 +236,8 @@ def _draw(wanted: list[dict], draw: Draw, keep: Path | None, drawn_in: Iterable[
             keep.mkdir(parents=True, exist_ok=True)
             for file in folder.glob("*.[sp][vn]g"):
                 shutil.copyfile(file, keep / file.name)
-        return [{**picture, "svg": (folder / f"{picture['file']}.svg").read_text(encoding="utf-8")}
-                for picture in wanted]
+        files = [(picture, folder / f"{picture['file']}.svg") for picture in wanted]
+        return [{**picture, "svg": file.read_text(encoding="utf-8")} for picture, file in files if file.is_file()]
 
 
 def _figures(drawn: list[dict]) -> str:
@@ -265,7 +266,7 @@ def write(files: list[Path], out: Path, draw: Draw, keep: Path | None = None,
     except ValueError as error:
         raise CourseError(str(error), USAGE) from None
     if not runs:
-        raise CourseError("no results to show: `scripts/course run --json-dir DIR` makes them", USAGE)
+        raise CourseError("no results to show: `scripts/course run --save-results` makes them", USAGE)
     beside = [(file if file.is_dir() else file.parent) / "pictures" for file in files]
     text = page(runs, draw, keep, ladders, beside)
     temporary = out.with_name(out.name + ".new")

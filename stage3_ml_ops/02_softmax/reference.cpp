@@ -1,5 +1,6 @@
 #include "stage3_ml_ops/02_softmax/reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -13,7 +14,7 @@ std::vector<double> softmax_cpu(const std::vector<float>& x, size_t cols) {
   std::vector<double> y(x.size());
   for (size_t begin = 0; begin < x.size(); begin += cols) {
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (size_t c = 0; c < cols; ++c) max = std::fmax(max, static_cast<double>(x[begin + c]));
+    for (size_t c = 0; c < cols; ++c) max = std::max(max, static_cast<double>(x[begin + c]));
     for (size_t c = 0; c < cols; ++c)
       sum += y[begin + c] = std::exp(static_cast<double>(x[begin + c]) - max);
     for (size_t c = 0; c < cols; ++c) y[begin + c] /= sum;
@@ -38,7 +39,7 @@ std::vector<double> bounds(const std::vector<float>& x, const std::vector<double
   };
   for (size_t begin = 0; begin < x.size(); begin += cols) {
     double max = -std::numeric_limits<double>::infinity(), mean = 0;
-    for (size_t c = 0; c < cols; ++c) max = std::fmax(max, static_cast<double>(x[begin + c]));
+    for (size_t c = 0; c < cols; ++c) max = std::max(max, static_cast<double>(x[begin + c]));
     for (size_t i = begin; i < begin + cols; ++i) mean += y[i] * distance(max, i);
     const double of_sum = 3 * mean + 5 * roundings.exponentials + roundings.additions;
     for (size_t i = begin; i < begin + cols; ++i) {

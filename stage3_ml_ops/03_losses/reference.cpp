@@ -87,7 +87,7 @@ CrossEntropy cross_entropy_cpu(const HostRows& rows) {
       continue;
     }
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (size_t c = 0; c < rows.classes; ++c) max = std::fmax(max, static_cast<double>(x[c]));
+    for (size_t c = 0; c < rows.classes; ++c) max = std::max(max, static_cast<double>(x[c]));
     for (size_t c = 0; c < rows.classes; ++c) sum += std::exp(static_cast<double>(x[c]) - max);
     result.row_losses.push_back(std::log(sum) + (max - static_cast<double>(x[label])));
     grad[label] -= 1;

@@ -115,8 +115,8 @@ static Frame frame_of(const Points& points) {
   for (size_t i = 0; i < points.labels.size(); ++i) {
     const double x = static_cast<double>(points.x[2 * i]);
     const double y = static_cast<double>(points.x[2 * i + 1]);
-    f.left = std::fmin(f.left, x), f.right = std::fmax(f.right, x);
-    f.bottom = std::fmin(f.bottom, y), f.top = std::fmax(f.top, y);
+    f.left = std::min(f.left, x), f.right = std::max(f.right, x);
+    f.bottom = std::min(f.bottom, y), f.top = std::max(f.top, y);
   }
   const double margin = 0.15 * std::fmax(f.right - f.left, f.top - f.bottom);
   return {f.left - margin, f.right + margin, f.bottom - margin, f.top + margin};

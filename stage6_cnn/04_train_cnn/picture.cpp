@@ -1,6 +1,7 @@
 // What the layers make of a digit, as a picture.
 #include "stage6_cnn/04_train_cnn/picture.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -43,7 +44,7 @@ class Page {
 double largest_of(const std::vector<float>& values) {
   double largest = 1e-30;  // so that 0 is 0 of it
   for (const float value : values)
-    largest = std::fmax(largest, std::fabs(static_cast<double>(value)));
+    largest = std::max(largest, std::fabs(static_cast<double>(value)));
   return largest;
 }
 

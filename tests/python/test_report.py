@@ -12,7 +12,7 @@ import browser
 import pytest
 import tables
 from conftest import ROOT, Machine
-from course_lib import drawing, report as reports, results
+from course_lib import diffs, drawing, report as reports, results, steps
 
 PROGRAMS = ("memory_pool", "transpose", "gemm", "activation_backward", "train_toy", "train_mnist")
 
@@ -46,7 +46,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "set.json").write_text(json.dumps({
         "schema": 1, "kind": "bench_set",
         "runs": [{**bench_of(*found, device="NVIDIA H200"), "failures": []}, bench_of(broken)]}))
-    return reports.write([folder / "set.json"], folder / "a report.html", draw)
+    ladders = {step.name: diffs.ladder(step) for step in steps.discover(ROOT) if step.name == "transpose"}
+    return reports.write([folder / "set.json"], folder / "a report.html", draw, ladders=ladders)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,40 @@ def test_pictures_follow_the_colours_of_the_page(chromium: browser.Browser):
         assert chromium.run(corner) == [color, f"rgb({color})"]
 
 
+# The right edges of the headings and cells that a reader looks for first, behind that of their table's box.
+OUT_OF_SIGHT = """[...document.querySelectorAll('.scroll')].filter(box => box.checkVisibility()).flatMap(box => {
+  const edge = box.getBoundingClientRect().left + box.clientLeft + box.clientWidth;
+  const rows = [...box.querySelectorAll('tr')];
+  return [...rows[0].cells].map((head, column) => [head.textContent, column])
+    .filter(([name]) => ['time', 'of limit'].includes(name))
+    .filter(([, column]) => rows.some(row => row.cells[column].getBoundingClientRect().right > edge + .5))
+    .map(([name]) => `${box.ariaLabel}: ${name}`);
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_time_and_share_of_the_limit_are_in_sight(chromium: browser.Browser, width: int, dark: bool):
+    chromium.screen(width, dark=dark)
+    chromium.open_again()
+    chromium.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    for name in ("time", "of limit"):
+        assert chromium.run(f"[...document.querySelectorAll('.scroll thead button')].filter("
+                            f"one => one.textContent === '{name}').length") > 10
+    assert chromium.run(OUT_OF_SIGHT) == []
+
+
+def test_no_column_is_empty(chromium: browser.Browser):
+    dashes = """[...document.querySelectorAll('.scroll table')].flatMap(table =>
+      [...table.tHead.rows[0].cells].filter((head, column) =>
+        [...table.tBodies[0].rows].every(row => row.cells[column].textContent === '-')))"""
+    assert chromium.run(f"{dashes}.map(head => head.textContent)") == []
+    heads = ("[...document.querySelectorAll('#run1-memory_pool ~ .scroll thead')].map("
+             "head => [...head.rows[0].cells].map(cell => cell.textContent))")
+    assert chromium.run(heads)[0][:2] == ["version", "time"]
+    assert not any("of limit" in names for names in chromium.run(heads))  # an allocation has no limit
+
+
 def focused(chromium: browser.Browser) -> str:
     return chromium.run("document.activeElement.textContent")
 
@@ -115,15 +150,18 @@ def focused(chromium: browser.Browser) -> str:
 def test_tables_are_sorted_by_keyboard(chromium: browser.Browser):
     chromium.screen(1280)
     chromium.open_again()
+    assert chromium.run("document.querySelectorAll('.diff table').length") > 2  # which are not sorted
+    assert chromium.run("[...document.querySelectorAll('.scroll thead th')].every(head => "
+                        "head.firstElementChild?.tagName === 'BUTTON')")
     chromium.press("Tab")
     assert focused(chromium) == "Skip to the results"
     chromium.press("Enter")
-    for _ in range(20):  # through the links of the headings to the third button of the first table
+    for _ in range(20):  # through the links of the headings to the second button of the first table
         chromium.press("Tab")
         if focused(chromium) == "time":
             break
     column = ("[...document.querySelector('table').tBodies[0].rows].map("
-              "row => row.cells[3].dataset.value)")
+              "row => row.cells[1].dataset.value)")
     state = "document.activeElement.parentElement.getAttribute('aria-sort')"
     before = chromium.run(column)
     assert chromium.run(state) == "none"
@@ -158,9 +196,9 @@ def test_the_page_is_one_document_for_all(chromium: browser.Browser):
     assert chromium.run("document.documentElement.lang") == "en"
     levels = chromium.run("[...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
     assert all(after - before <= 1 for before, after in zip(levels, levels[1:]))
-    assert chromium.run("[...document.querySelectorAll('table')].every("
+    assert chromium.run("[...document.querySelectorAll('.scroll table')].every("
                         "table => table.caption && table.tHead && table.tBodies[0].rows.length)")
-    assert chromium.run("[...document.querySelectorAll('table')].every(table => [...table.rows].every("
+    assert chromium.run("[...document.querySelectorAll('.scroll table')].every(table => [...table.rows].every("
                         "row => row.cells.length === table.rows[0].cells.length))")
     assert chromium.run("[...document.querySelectorAll('a[href^=\"#\"]')].every("
                         "link => document.getElementById(link.getAttribute('href').slice(1)))")
@@ -245,10 +283,39 @@ def test_the_command_writes_the_page(machine: Machine, report: dict, tmp_path: P
                           str(kept))
     assert (done.returncode, done.stderr) == (0, "") and out.is_file()
     assert sorted(file.suffix for file in kept.iterdir()) == [".png", ".svg"]
+    assert not any("pip" in call for call in machine.calls())
     done = machine.course("report", "nowhere.json")
     assert done.returncode == 2 and done.stderr.startswith("course: nowhere.json: ")
     (folder / "vector_add.json").unlink()
     folder.rmdir()
     done = machine.course("report")
     assert (done.returncode, done.stderr) == (
-        2, "course: no results to show: `scripts/course run --json-dir DIR` makes them\n")
+        2, "course: no results to show: `scripts/course run --save-results` makes them\n")
+
+
+# Python that runs this finds no Matplotlib.
+WITHOUT_MATPLOTLIB = """import sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def test_without_matplotlib_the_pictures_are_left_out_and_nothing_is_installed(
+    machine: Machine, report: dict, tmp_path: Path
+):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_MATPLOTLIB)
+    machine.variables["PYTHONPATH"] = str(tmp_path)
+    (tmp_path / "one.json").write_text(json.dumps(report))
+    done = machine.course("report", str(tmp_path / "one.json"))
+    assert done.returncode == 0
+    assert done.stderr == ("course: pictures that are not drawn yet are left out: no Python here has Matplotlib, "
+                           "which `scripts/course test` sets up\n")
+    text = (machine.root / "build" / "report.html").read_text(encoding="utf-8")
+    assert ">vectorised<" in text and "<img" not in text and "Roofline" not in text
+    done = machine.course("report", str(tmp_path / "one.json"), "--pictures", str(tmp_path / "kept"))
+    assert done.returncode == 3 and done.stderr.startswith("course: no Python here has Matplotlib")
+    assert machine.calls() == [] and not (machine.root / ".venv").exists()

@@ -216,18 +216,23 @@ TEST_CASE("one element behind a buffer that ends inside a redzone is found after
   CHECK(contains_text(line, "4004-byte buffer"));
 }
 
-TEST_CASE("null pointers, divisions by zero and deep stacks are named") {
+TEST_CASE("null pointers and deep stacks are named") {
   const std::string null = diagnosis_of(hipErrorIllegalAddress, [&] {
     LAUNCH(write_at, 1, 64, 0, static_cast<float*>(nullptr), size_t{0}, 7u);
   });
   CHECK(contains_text(null, "thread (7,0,0): writes through a null pointer"));
-  const std::string zero = diagnosis_of(
-      hipErrorIllegalAddress, [&] { LAUNCH(divide, 1, 32, 0, device_array<int>(32), 0); });
-  CHECK(contains_text(zero, "integer division by zero"));
   const std::string deep = diagnosis_of(
       hipErrorIllegalAddress, [&] { LAUNCH(recurse, 1, 2, 0, device_array<int>(2), 100000); });
   CHECK(contains_text(deep, "needs more stack"));
 }
+
+#if !defined(__aarch64__)  // where it is no fault, and the result is 0
+TEST_CASE("divisions by zero are named") {
+  const std::string zero = diagnosis_of(
+      hipErrorIllegalAddress, [&] { LAUNCH(divide, 1, 32, 0, device_array<int>(32), 0); });
+  CHECK(contains_text(zero, "integer division by zero"));
+}
+#endif
 
 TEST_CASE("dynamic shared memory ends where the launch said") {
   const std::string line = diagnosis_of(hipErrorIllegalAddress, [&] {

@@ -12,6 +12,7 @@ from ..build import Build
 from ..errors import USAGE, CourseError
 from .setting_up import ROOT, add_steps, chosen_steps, python_environment, python_with, set_up
 
+RESULTS = ROOT / "results"
 HELP = "every step beside PyTorch and the vendor's libraries"
 
 
@@ -33,25 +34,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", metavar="PROGRAM", default=os.environ.get("COURSE_PYTHON"),
                         help="the Python that has PyTorch or NumPy (default: $COURSE_PYTHON, or .venv's "
                              "or the one that runs this)")
-    parser.add_argument("--compare", metavar=("A.json", "B.json"), type=Path, nargs=2,
-                        help="what changed between two runs beyond their spread; runs nothing")
+    parser.add_argument("--compare", metavar="FILE", type=Path, nargs="*",
+                        help="measure, and say in the last line whether anything is slower than in the committed "
+                             "results of the same device (exit code 1). A FILE is held against them, and two FILEs "
+                             "against each other: these run nothing")
     parser.add_argument("--merge", metavar="FILE", type=Path, nargs="+",
                         help="the results of several devices in one table; runs nothing")
 
 
 def command(options: argparse.Namespace) -> int:
     """Measures the chosen steps beside their peers, or compares or merges what was measured."""
+    is_compared = options.compare is not None
     if options.compare or options.merge:
-        if options.steps or options.compare and (options.merge or options.save or options.json):
-            raise CourseError("--compare and --merge read files: one of them, without steps", USAGE)
-        if options.compare:
-            return bench.compare_command(*options.compare)
+        if options.steps or is_compared and (options.merge or options.save or options.json):
+            raise CourseError("--compare FILE and --merge read files: one of them, without steps (which stand "
+                              "before --compare)", USAGE)
+        if is_compared and len(options.compare) > 2:
+            raise CourseError("--compare takes two files at most", USAGE)
+        if is_compared:
+            return bench.compare_command(options.compare, RESULTS)
         return bench.merge_command(options.merge, options.json, options.save)
     rounds = options.rounds if options.rounds is not None else 1 if options.quick else 3
     if rounds < 1 or options.minutes < 0:
         raise CourseError("--rounds is at least 1, and --minutes is not negative", USAGE)
     if options.save and options.quick:
         raise CourseError("--save keeps results, --quick makes none worth keeping", USAGE)
+    if is_compared and options.quick:
+        raise CourseError("--compare is for times, and --quick makes none that mean anything", USAGE)
     if options.json and not options.json.absolute().parent.is_dir():
         raise CourseError(f"--json: there is no folder {options.json.parent}", USAGE)
     chosen = chosen_steps(options.steps)
@@ -80,4 +89,4 @@ def command(options: argparse.Namespace) -> int:
         python=bench.find_interpreters(wanted, candidates), scripts=ROOT / "scripts", folder=made,
         file=options.json or made / "bench.json", rounds=rounds, quick=options.quick,
         minutes=options.minutes)
-    return bench.run_command(plan, build.environment, options.save)
+    return bench.run_command(plan, build.environment, options.save, RESULTS if is_compared else None)

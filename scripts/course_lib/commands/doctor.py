@@ -9,7 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-from .. import backend, packages, process, python_env
+from .. import amd, backend, packages, process, python_env
+from .. import place as places
 from ..errors import MISSING, OK
 from ..terminal import say
 from .setting_up import ROOT, needed_packages, requirements
@@ -31,7 +32,9 @@ def command(options: argparse.Namespace) -> int:
         say(f"  {name:<13} {value}", "" if good else "yellow")
 
     say("machine", "bold")
-    show("system", f"{_distribution()}, {platform.machine()}, {process.cpu_count()} processors")
+    place = places.here()
+    name = f"{_distribution()}{' in WSL 2' if place.is_wsl else ''}"
+    show("system", f"{name}, {platform.machine()}, {process.cpu_count()} processors")
     show("python", f"{platform.python_version()} ({sys.executable})")
 
     say("toolchains", "bold")
@@ -51,9 +54,18 @@ def command(options: argparse.Namespace) -> int:
     say("devices", "bold")
     show("NVIDIA", ", ".join(hardware.nvidia) or "none")
     show("AMD", ", ".join(hardware.amd) or "none")
+    for target in filter(None, map(amd.target_of, hardware.amd)):
+        show("", f"{target}, {amd.what_it_is(target)}")
+    if backend.overridden():
+        show("", f"HSA_OVERRIDE_GFX_VERSION has the runtime take it for a {backend.overridden()}", False)
     show("backend", f"{choice.backend}: {choice.reason}")
     if choice.advice:
         show("", choice.advice, False)
+    for line in places.gpu_advice(hardware, place):
+        show("", line, False)
+    needs_linux = places.needs_linux(place)
+    if needs_linux:
+        lacking.append(needs_linux)
 
     say("packages", "bold")
     names = needed_packages(choice.backend, hardware)
@@ -80,8 +92,8 @@ def command(options: argparse.Namespace) -> int:
 
     say()
     if lacking:
-        say(f"missing: `scripts/course run` installs it, or do it yourself: {'; '.join(lacking)}",
-            "yellow")
+        how = "missing: " if needs_linux else "missing: `scripts/course run` installs it, or do it yourself: "
+        say(how + "; ".join(lacking), "yellow")
         return MISSING
     say("nothing is missing", "green")
     return OK

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
-from .. import diffs, process, report, steps, terminal
+from .. import diffs, process, python_env, report, steps, terminal
 from ..build import build_root
-from ..errors import FAILED, OK, CourseError
+from ..errors import FAILED, MISSING, OK, CourseError
 from ..terminal import say
-from .setting_up import ROOT, python_with
+from .setting_up import ROOT, python_environment
 
 HELP = "one HTML page with all tables and pictures"
 
@@ -25,12 +26,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Writes the page. Pictures that are not there yet are drawn by a Python that has Matplotlib."""
+    """Writes the page, and installs nothing: pictures that are not there yet are drawn where a Python has
+    Matplotlib, and left out where none has it."""
     folders = sorted(folder for folder in (ROOT / "results").glob("*") if folder.is_dir())
     out = options.out or build_root(ROOT) / "report.html"
+    is_without = False
 
     def draw(jobs: Path, folder: Path) -> None:
-        python = python_with(["matplotlib"], no_setup=False)
+        nonlocal is_without
+        python = python_env.find(["matplotlib"], [str(python_environment().python), sys.executable])
+        if not python and options.pictures:
+            raise CourseError("no Python here has Matplotlib, which draws the pictures: `scripts/course test` "
+                              "sets one up", MISSING)
+        if not python:
+            is_without = True
+            return
         progress = terminal.Progress("drawing")
         log = build_root(ROOT) / "report.log"
         formats = ["svg", "png"] if options.pictures else ["svg"]
@@ -42,6 +52,9 @@ def command(options: argparse.Namespace) -> int:
 
     ladders = {step.name: diffs.ladder(step) for step in steps.discover(ROOT)}
     report.write(options.files or folders, out, draw, options.pictures, ladders)
+    if is_without:
+        terminal.warn("pictures that are not drawn yet are left out: no Python here has Matplotlib, which "
+                      "`scripts/course test` sets up")
     say(f"{min(str(out), os.path.relpath(out), key=len)}: {out.stat().st_size / 1e6:.1f} MB, "
         "open it in a browser")
     return OK

@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-from .. import documents, learn, process, results, steps, terminal
+from .. import contribute, documents, learn, process, results, steps, terminal
 from ..build import Build
 from ..errors import FAILED, MISSING, OK, USAGE, CourseError
 from ..own_programs import OwnPrograms
@@ -31,6 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="with your own files of workspace/ that have passed their checks")
     parser.add_argument("--json-dir", metavar="DIR", type=Path,
                         help="also keep every program's results as DIR/<program>.json")
+    parser.add_argument("--save-results", action="store_true",
+                        help="also keep them as results/<device>/, for you to contribute: of this device and of the "
+                             "repository's own kernels")
 
 
 def command(options: argparse.Namespace) -> int:
@@ -40,6 +43,9 @@ def command(options: argparse.Namespace) -> int:
         if options.quick:
             raise CourseError("--json-dir keeps results, --quick makes none worth keeping", USAGE)
         _require_folder(options.json_dir)
+    if options.save_results and (options.quick or options.mine or options.passed_on):
+        raise CourseError("--save-results keeps what all versions of the repository reach at their own sizes: it "
+                          "goes without --quick, --mine and options of the programs", USAGE)
     build, hardware, _ = set_up(options.backend, options.no_setup)
     mine = _own_files(build) if options.mine else None
     build.configure(hardware)
@@ -55,6 +61,8 @@ def command(options: argparse.Namespace) -> int:
     say(header, "bold")
     for outcome, line in zip(outcomes, lines):
         say(line, {0: "", MISSING: "yellow"}.get(outcome.code, "red"))
+    if options.save_results:
+        contribute.save([one.report for one in outcomes if one.code == OK and one.report], ROOT / "results")
     say(f"steps: {len(outcomes)}   time: {time.monotonic() - start:.1f} s")
     codes = {outcome.code for outcome in outcomes}
     if codes <= {OK}:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from .. import backend, compiling, exercises, packages, python_env, steps
+from .. import backend, compiling, exercises, packages, place, python_env, steps
 from ..build import Build, build_root
 from ..errors import MISSING, USAGE, CourseError
 from ..terminal import say
@@ -73,13 +73,17 @@ def set_up(wanted: str, no_setup: bool, reason: str = "",
     """Installs what is missing, unless it must not, and chooses the backend: all that comes before
     CMake. `reason` is why the command wants this backend, where it was not asked for on the command
     line."""
+    needs_linux = place.needs_linux(place.here())
+    if needs_linux:
+        raise CourseError(needs_linux, MISSING)
     made = build_root(ROOT)
     hardware = backend.detect()
     if no_setup:
         choice = backend.choose(hardware, wanted)
         return (Build(ROOT, made / choice.backend, choice.backend, dict(os.environ)), hardware,
                 python_environment())
-    if wanted == "auto" and hardware.amd and not hardware.nvidia and not hardware.hipcc:
+    is_amd = hardware.amd and not hardware.nvidia and not hardware.hipcc
+    if wanted == "auto" and is_amd and not backend.amd_advice(hardware):
         say(f"{hardware.amd[0]} is here: getting HIP's compiler for it")
         packages.install(needed_packages("hip", hardware), made / "setup.log")
         hardware = backend.detect()
