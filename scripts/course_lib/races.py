@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import check, compiling, exercises, process, results, steps
@@ -36,6 +36,7 @@ COMPILE_TIMEOUT = 120.0
 RUN_TIMEOUT = 60.0
 # At its end a program would wait a second for what other threads may still report.
 OPTIONS = "halt_on_error=1 report_signal_unsafe=0 report_thread_leaks=0 exitcode=66 atexit_sleep_ms=0"
+ORDERS = ("forward", "reverse", "waves")
 MOST_TIMES_LARGER = 16  # than the size of a look, a failing run may be
 TWO = "2"  # blocks show a race between blocks; more of them only take longer
 # Some kernels lay memory out in a way that older ThreadSanitizers can't work with.
@@ -91,22 +92,30 @@ class Result:
     run: check.Run | None = None  # of the check, which was done again
 
 
+def _seen(run: check.Run) -> tuple:
+    """What tells one run's results from another's."""
+    return (run.fault, *((o.version, o.problem, o.status, o.failed, o.index) for o in run.outcomes))
+
+
 def suspects(runs: list[check.Run]) -> list[check.Run]:
     """The failing runs that a race would explain, the smallest shape first: those whose results
-    another order of threads changes, at the same shape and size of a wave, and those that have read
+    another setting changes, at the same shape and size of a wave, and those that may have read
     what nobody had written yet (NaN). What waits for ever is left out."""
-
-    def seen(run: check.Run):
-        return (run.fault, *((o.version, o.problem, o.status, o.failed, o.index) for o in run.outcomes))
-
     groups: dict[tuple[str, str], list[check.Run]] = {}
     for run in runs:
         groups.setdefault((run.shape, run.setting.wave), []).append(run)
-    changing = [run for group in groups.values() if len({seen(run) for run in group}) > 1
+    changing = [run for group in groups.values() if len({_seen(run) for run in group}) > 1
                 for run in group]
     changing += [run for run in runs if run not in changing and any(o.status == "nan" for o in run.outcomes)]
     found = [run for run in changing if not run.ok and run.fault not in check.ENDLESS]
     return sorted(found, key=lambda run: run.elements)
+
+
+def depends_on_order(run: check.Run, again: Callable[[check.Setting], check.Run]) -> bool:
+    """Whether another order of threads alone changes what a suspect does: where none does, two settings differ by
+    their guard pages, a NaN was computed, and no race explains it. again(setting) does the run once more."""
+    return any(_seen(again(replace(run.setting, order=order))) != _seen(run)
+               for order in ORDERS if order != run.setting.order)
 
 
 class Detector:

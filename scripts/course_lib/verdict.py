@@ -112,7 +112,7 @@ class Judge:
                 if not verdict.wrong:
                     self._run_tests(verdict, test.result(), files, named)
                 on_phase("correctness", verdict)
-                suspect = None if endless else self._suspect(verdict)
+                suspect = None if endless else self._suspect(verdict, named)
                 if suspect:
                     tests.stop()
                     is_taken = detector.suspect(list(suspect[0]), suspect[1])
@@ -251,12 +251,17 @@ class Judge:
 
     # ---- Races ---------------------------------------------------------------------------------------
 
-    def _suspect(self, verdict: Verdict) -> tuple[tuple[str, ...], check.Run] | None:
-        """The versions and the run of a failure that a race would explain."""
+    def _suspect(self, verdict: Verdict, named: dict[str, str]) -> tuple[tuple[str, ...], check.Run] | None:
+        """The versions and the run of a failure that a race would explain: of the smallest shape, or of the largest."""
+        program, places = verdict.compiled.program, verdict.compiled.places(named)
         for exercise in verdict.wrong:
             suspects = races.suspects(verdict.runs[exercise.versions])
-            if suspects:
-                return exercise.versions, suspects[0]
+            for run in dict.fromkeys([*suspects[:1], *suspects[-1:]]):
+                def again(setting: check.Setting, versions=exercise.versions, shape=run.shape) -> check.Run:
+                    return check.run_one(program, self.course, list(versions), shape, setting, places)
+
+                if races.depends_on_order(run, again):
+                    return exercise.versions, run
         return None
 
     def _racing(self, verdict: Verdict, files: dict[str, str], named: dict[str, str]) -> list[Exercise]:

@@ -34,6 +34,24 @@ def test_what_another_order_changes_is_suspected_of_a_race_the_smallest_first():
     assert races.suspects(hung) == hung[:1]
 
 
+@pytest.mark.parametrize(("found", "depends"), [
+    ({"reverse": ("nan", 0), "waves": ("nan", 0)}, False),
+    ({"reverse": ("nan", 0), "waves": ("nan", 7)}, True),
+    ({"reverse": ("ok", 0), "waves": ("nan", 0)}, True),
+])
+def test_what_no_other_order_changes_is_no_race(found: dict[str, tuple[str, int]], depends: bool):
+    asked = []
+
+    def again(setting: Setting) -> Run:
+        asked.append(setting.order)
+        assert setting.wave == "32" and setting.guard == "end"  # nothing else may differ
+        status, index = found[setting.order]
+        return run(setting.order, status, index=index)
+
+    assert races.depends_on_order(run("forward", "nan"), again) == depends
+    assert asked == ["reverse"] if found["reverse"] != ("nan", 0) else asked == ["reverse", "waves"]
+
+
 REPORT = """==================
 WARNING: ThreadSanitizer: data race (pid=1)
   Write of size 4 at 0x7fa73a9fc280 by thread T79:
