@@ -55,10 +55,18 @@ function(find_cuda_devices result)
   set(${result} "${architectures}" PARENT_SCOPE)
 endfunction()
 
+# The target with these numbers: its name spells the last two as hexadecimal digits.
+function(name_hip_target result major minor stepping)
+  math(EXPR minor "${minor}" OUTPUT_FORMAT HEXADECIMAL)
+  math(EXPR stepping "${stepping}" OUTPUT_FORMAT HEXADECIMAL)
+  string(REPLACE 0x "" suffix "${minor}${stepping}")
+  set(${result} "gfx${major}${suffix}" PARENT_SCOPE)
+endfunction()
+
 # AMD devices: result is a list of targets such as gfx90a, or empty. The kernel driver lists its
-# agents in `nodes`; a GPU's gfx_target_version is major * 10000 + minor * 100 + stepping, and
-# the name spells the last two as hexadecimal digits. HSA_OVERRIDE_GFX_VERSION=10.3.0 has the runtime take
-# every device for a gfx1030, so that it runs that target's code alone.
+# agents in `nodes`; a GPU's gfx_target_version is major * 10000 + minor * 100 + stepping.
+# HSA_OVERRIDE_GFX_VERSION=10.3.0 has the runtime take every device for a gfx1030, so that it runs that
+# target's code alone.
 function(find_hip_devices result)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NODES;DEVICE" "")
   if(NOT arg_NODES)
@@ -72,17 +80,12 @@ function(find_hip_devices result)
       file(READ "${file}" text)
       if(text MATCHES "gfx_target_version ([1-9][0-9]*)")
         math(EXPR major "${CMAKE_MATCH_1} / 10000")
-        math(EXPR minor "${CMAKE_MATCH_1} / 100 % 100" OUTPUT_FORMAT HEXADECIMAL)
-        math(EXPR stepping "${CMAKE_MATCH_1} % 100" OUTPUT_FORMAT HEXADECIMAL)
-        string(REPLACE 0x "" suffix "${minor}${stepping}")
-        list(APPEND architectures "gfx${major}${suffix}")
+        name_hip_target(architecture ${major} "${CMAKE_MATCH_1} / 100 % 100" "${CMAKE_MATCH_1} % 100")
+        list(APPEND architectures ${architecture})
       endif()
     endforeach()
     if(architectures AND "$ENV{HSA_OVERRIDE_GFX_VERSION}" MATCHES "^([0-9]+)\\.([0-9]+)\\.([0-9]+)$")
-      math(EXPR minor "${CMAKE_MATCH_2}" OUTPUT_FORMAT HEXADECIMAL)
-      math(EXPR stepping "${CMAKE_MATCH_3}" OUTPUT_FORMAT HEXADECIMAL)
-      string(REPLACE 0x "" suffix "${minor}${stepping}")
-      set(architectures "gfx${CMAKE_MATCH_1}${suffix}")
+      name_hip_target(architectures ${CMAKE_MATCH_1} ${CMAKE_MATCH_2} ${CMAKE_MATCH_3})
     endif()
     list(REMOVE_DUPLICATES architectures)
   endif()

@@ -69,6 +69,11 @@ def like(target: str, known: frozenset[str]) -> str:
     return (same or others)[0].target if others else ""
 
 
+def target_of_version(major: int, minor: int, stepping: int) -> str:
+    """The target with these numbers: 10, 3, 0 is gfx1030, and 9, 0, 12 is gfx90c."""
+    return f"gfx{major}{minor:x}{stepping:x}"
+
+
 def override(target: str) -> str:
     """The value of HSA_OVERRIDE_GFX_VERSION that has a chip taken for `target`: gfx1030 is 10.3.0, gfx90c 9.0.12."""
     major, minor, stepping = target[3:-2], target[-2], target[-1]

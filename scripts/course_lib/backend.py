@@ -22,7 +22,7 @@ class Hardware:
     amd: list[str] = field(default_factory=list)
     nvcc: str | None = None  # paths of the compilers
     hipcc: str | None = None
-    hip_targets: frozenset[str] = frozenset()  # that hipcc has code for; none where nothing tells
+    hip_targets: frozenset[str] = frozenset()  # that hipcc has code for; none where nothing tells, or has to
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,14 @@ def detect() -> Hardware:
     rocm = [f"{os.environ[v]}/bin" for v in ("ROCM_PATH", "HIP_PATH") if os.environ.get(v)]
     rocm += [f"{folder}/bin" for folder in ROCM_FOLDERS]
     hipcc = find_program("hipcc", tuple(rocm))
+    devices = amd_devices(find_program("rocminfo", tuple(rocm)))
+    roots = {Path(hipcc).resolve().parents[1], Path(hipcc).parents[1]} if hipcc and devices else set()
     return Hardware(
         nvidia_devices(find_program("nvidia-smi", (WSL_FOLDER,))),
-        amd_devices(find_program("rocminfo", tuple(rocm))),
+        devices,
         find_program("nvcc", cuda_folders()),
         hipcc,
-        amd.toolkit_targets([Path(hipcc).resolve().parents[1], Path(hipcc).parents[1]]) if hipcc else frozenset(),
+        amd.toolkit_targets(roots),
     )
 
 
@@ -84,14 +86,14 @@ def _amd_devices_of_kernel(nodes: Path) -> list[str]:
             continue
         if version and int(version[1]) > 0:  # 0: the processor's own node
             number = int(version[1])
-            names.append(overridden() or f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
+            names.append(overridden() or amd.target_of_version(number // 10000, number // 100 % 100, number % 100))
     return names
 
 
 def overridden() -> str:
     """What the runtime takes every AMD device for; "" without HSA_OVERRIDE_GFX_VERSION."""
     version = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", os.environ.get("HSA_OVERRIDE_GFX_VERSION", ""))
-    return f"gfx{version[1]}{int(version[2]):x}{int(version[3]):x}" if version else ""
+    return amd.target_of_version(*map(int, version.groups())) if version else ""
 
 
 def amd_advice(hardware: Hardware) -> str:
