@@ -14,8 +14,8 @@ from .terminal import say, warn
 def device_folder(device: tuple[str, str], folder: Path) -> Path:
     """Where `folder`, results/, has or will have the results of a device, which is its name and its backend: one
     that has some already keeps its folder. A new one is named by the letters and digits of the device's name."""
-    for one in sorted(folder.glob("*")):
-        if one.is_dir() and any(one.glob("*.json")) and slower.device_of(bench_file.load_for_user(one)[0]) == device:
+    for one in slower.device_folders(folder):
+        if slower.device_of(bench_file.load_for_user(one)[0]) == device:
             return one
     name = re.sub("[^a-z0-9]+", "-", re.sub(r"\((?:r|tm)\)", "", device[0].lower())).strip("-")[:80] or "device"
     name = name if device[1] != "cpu" or name.startswith("cpu") else f"cpu-{name}"

@@ -28,6 +28,7 @@ ANY_LINK = re.compile(r"!?\[([^\[\]]*)\]\(([^)\s]*)\)")
 NOT_PROSE = [re.compile(pattern, re.DOTALL | re.MULTILINE) for pattern in (
     r"<!-- table\b.*?<!-- end table -->", r"^```.*?^```[^\n]*$", r"`[^`]*`", r"^#[^\n]*$", r"^\s*\|[^\n]*$",
     r"<!--.*?-->|<[a-z/][^>]*>", ANY_LINK.pattern, r"\*\*[^*]+\*\*", r"\*[^*\s][^*]*\*")]
+NOT_FILLED = re.compile(r"\s*(\||<|```|#)")  # lines that are no prose
 ITEM = re.compile(r"^(\s*)((?:[-*]|\d+\.)\s+)?")
 
 
@@ -180,7 +181,7 @@ def with_links(readme: str, found: list[Term], step: str) -> str:
 
     text = LINK.sub(kept, readme)
     lengths = sorted(len(line) for line in without_links(text).splitlines()
-                     if line and not re.match(r"\s*(\||<|```|#)|.*\]\(", line) and len(line) <= 120)
+                     if line and not NOT_FILLED.match(line) and "](" not in line and len(line) <= 120)
     width = lengths[int(0.95 * len(lengths))] if lengths else 100
     for use in reversed(first_uses(text, found, step)):
         if use.term.anchor in right:  # the first use is a link, this is another one
@@ -196,9 +197,9 @@ def _filled(text: str, chosen: set[int], width: int) -> str:
     lines, out, at = text.split("\n"), [], 0
     while at < len(lines):
         end = at + 1
-        if lines[at].strip() and not re.match(r"\s*(\||<|```|#)", lines[at]):
+        if lines[at].strip() and not NOT_FILLED.match(lines[at]):
             while end < len(lines) and lines[end].strip() and not ITEM.match(lines[end])[2] \
-                    and not re.match(r"\s*(\||<|```|#)", lines[end]):
+                    and not NOT_FILLED.match(lines[end]):
                 end += 1
         if chosen.isdisjoint(range(at, end)):
             out += lines[at:end]

@@ -158,8 +158,8 @@ def _step(report: dict, drawn: list[dict], key: str, ladder: str) -> str:
 def _versions(table: dict) -> str:
     peers = list(dict.fromkeys(peer for row in table["rows"] for peer in row["of_peer"]))
     shares = [("of bound", "number")] if results.has_of_bound(table["rows"]) else []
-    header = [("version", "text"), *FIGURES, *((f"of {peer}", "number") for peer in peers), ("max error", "number"), *shares,
-              ("verdict", "text")]
+    header = [("version", "text"), *FIGURES, *((f"of {peer}", "number") for peer in peers),
+              ("max error", "number"), *shares, ("verdict", "text")]
     body = []
     for row in table["rows"]:
         lesson = f"<small>{escape(row['lesson'])}</small>" if row["lesson"] else ""

@@ -27,11 +27,16 @@ class Verdict:
     is_worse: bool
 
 
+def device_folders(folder: Path) -> list[Path]:
+    """The folders of a folder such as results/ that hold a device's results."""
+    return [one for one in sorted(folder.glob("*")) if one.is_dir() and any(one.glob("*.json"))]
+
+
 def committed(folder: Path) -> list[tuple[str, dict]]:
     """The runs that a folder such as results/ holds, one per device, each with how its own folder is called from
     here."""
-    folders = [one for one in sorted(folder.glob("*")) if one.is_dir() and any(one.glob("*.json"))]
-    return [(min(str(one), os.path.relpath(one), key=len), *bench_file.load_for_user(one)) for one in folders]
+    return [(min(str(one), os.path.relpath(one), key=len), *bench_file.load_for_user(one))
+            for one in device_folders(folder)]
 
 
 def against(found: list[tuple[str, dict]], run: dict) -> Verdict:
