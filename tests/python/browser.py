@@ -1,7 +1,7 @@
 """A headless Chromium for the tests, driven over a pipe by the Chrome DevTools protocol.
 
 The browser reads commands from file descriptor 3 and writes answers and events to 4, each a JSON text
-that a zero byte ends. Nothing but the standard library is needed.
+that a zero byte ends. It needs the standard library, and pytest to skip.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def find() -> str | None:
     return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def of_this_machine(folder: Path) -> Browser:
+    """The Chromium that is installed here, or the tests that ask for it are skipped. `folder` is its own."""
+    program = find()
+    if program is None:
+        pytest.skip("no Chromium here: install the package chromium to test pages in it")
+    return Browser(program, folder)
 
 
 class Browser:

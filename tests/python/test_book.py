@@ -128,10 +128,7 @@ def test_every_step_has_a_page_with_its_diffs_its_picture_its_table_and_its_hint
 
 @pytest.fixture(scope="module")
 def chromium(site: Path, tmp_path_factory: pytest.TempPathFactory):
-    program = browser.find()
-    if program is None:
-        pytest.skip("no Chromium here: install the package chromium to test the book in it")
-    with browser.Browser(program, tmp_path_factory.mktemp("chromium")) as opened:
+    with browser.of_this_machine(tmp_path_factory.mktemp("chromium")) as opened:
         yield opened
 
 

@@ -52,10 +52,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chromium(page: Path, tmp_path_factory: pytest.TempPathFactory):
-    program = browser.find()
-    if program is None:
-        pytest.skip("no Chromium here: install the package chromium to test the page in it")
-    with browser.Browser(program, tmp_path_factory.mktemp("chromium")) as opened:
+    with browser.of_this_machine(tmp_path_factory.mktemp("chromium")) as opened:
         opened.screen(1280)
         opened.open(page)
         yield opened
