@@ -58,8 +58,9 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
-// The two below take matrices whose rows all begin at multiples of 16 bytes (M, N, K <= 2^30); for
-// others they launch mma_sync. They throw std::runtime_error for T = float, on AMD and on the CPU.
+// The three below take matrices whose rows all begin at multiples of 16 bytes (M, N, K <= 2^30);
+// for others they launch mma_sync. They throw std::runtime_error for T = float, on AMD and on the
+// CPU.
 
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
@@ -70,6 +71,11 @@ void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K
 template <class T>
 void launch_warp_specialized(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                              hipStream_t stream = nullptr);
+
+// versions/clusters_sm90.hip: warp_specialized in pairs of blocks that share tiles of B.
+template <class T>
+void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                     hipStream_t stream = nullptr);
 
 // nvcuda::wmma has bf16 and tf32 from sm_80 on. AMD's units and the software have no such limit.
 template <class T>
@@ -111,6 +117,8 @@ inline constexpr Version<Launch<T>> kVersions[] = {
      kNeedsOfWgmma<T>},
     {"warp_specialized", launch_warp_specialized<T>,
      "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
+    {"clusters", launch_clusters<T>, "two blocks share a tile of B, and each copies half of it",
+     kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

@@ -166,28 +166,31 @@ FOR_EACH_TYPE("every version and the vendor's library agree with NumPy", "[numpy
   }
 }
 
-// ---- wgmma, warp_specialized: the TMA, rings and phases ----------------------------------------
+// ---- wgmma, warp_specialized, clusters: the TMA, rings and phases ------------------------------
+
+template <class T>
+constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {gemm_mixed::launch_wgmma<T>,
+                                                     gemm_mixed::launch_warp_specialized<T>,
+                                                     gemm_mixed::launch_clusters<T>};
 
 TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many stages per tile", "",
                    gpu::half, gpu::bfloat16) {
   if (!missing(Needs::Sm90).empty()) return;
   // The first three have more tiles of 128 x 256 than a GPU multiprocessors, so that blocks take
-  // several and go on in the middle of the ring. The rows of two are not aligned.
+  // several and go on in the middle of the ring. An odd number of rows of tiles leaves a block of a
+  // cluster without one. The rows of two are not aligned.
   for (const Shape& shape : {Shape{1544, 3080, 72}, Shape{1416, 3080, 264}, Shape{1500, 3001, 40},
                              Shape{128, 256, 64}, Shape{300, 1000, 1032}, Shape{300, 1000, 1033}}) {
     CAPTURE(shape.M, shape.N, shape.K);
     auto problem = integer_problem<TestType>(shape);
-    for (const auto launch :
-         {gemm_mixed::launch_wgmma<TestType>, gemm_mixed::launch_warp_specialized<TestType>})
-      REQUIRE_OK(problem.check(launch, true));
+    for (const auto launch : kVersionsOfSm90<TestType>) REQUIRE_OK(problem.check(launch, true));
   }
 }
 
 TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::half, gpu::bfloat16) {
   if (!missing(Needs::Sm90).empty()) return;
   auto problem = integer_problem<TestType>({136, 264, 200});
-  for (const auto launch :
-       {gemm_mixed::launch_wgmma<TestType>, gemm_mixed::launch_warp_specialized<TestType>}) {
+  for (const auto launch : kVersionsOfSm90<TestType>) {
     gpu::Stream stream;
     const gpu::Graph graph(stream, [&] {
       launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
@@ -203,7 +206,6 @@ TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::hal
 
 TEST_CASE("the versions of sm_90 refuse tf32") {
   const float* none = nullptr;
-  for (const auto launch :
-       {gemm_mixed::launch_wgmma<float>, gemm_mixed::launch_warp_specialized<float>})
+  for (const auto launch : kVersionsOfSm90<float>)
     REQUIRE_THROWS_AS(launch(nullptr, none, none, 8, 8, 8, nullptr), std::runtime_error);
 }

@@ -27,7 +27,8 @@ struct SpecializedStage {
 // A block's shared memory, 225 KiB. Each stage has two barriers:
 //
 //   full    completes when the bytes of both tiles have arrived; the consumers wait for it
-//   empty   completes when every consumer has multiplied the tiles; the producer waits for it
+//   empty   completes when every consumer has multiplied the tiles; the producer waits for it:
+//           those of `blocks` blocks, where the producer writes to so many
 template <class T>
 struct SpecializedShared {
   SpecializedStage<T> stages[SpecializedTile::kStages];
@@ -35,10 +36,10 @@ struct SpecializedShared {
   PhaseBarrier full[SpecializedTile::kStages], empty[SpecializedTile::kStages];
 
   // One thread calls this before all use, then the block's __syncthreads().
-  __device__ void init() {
+  __device__ void init(int blocks = 1) {
     for (int stage = 0; stage < SpecializedTile::kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(SpecializedTile::kConsumers);
+      empty[stage].init(SpecializedTile::kConsumers * blocks);
     }
     publish_barriers();
   }

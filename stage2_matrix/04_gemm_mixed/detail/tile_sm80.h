@@ -39,10 +39,11 @@ struct TilePlace {
   unsigned row, column;
 };
 // The tile of C that block `block` computes, of rows x columns tiles.
-__host__ __device__ inline TilePlace tile_place(unsigned block, unsigned rows, unsigned columns) {
-  const unsigned band = block / (kRasterRows * columns), in_band = block % (kRasterRows * columns);
-  const unsigned first = band * kRasterRows;
-  const unsigned height = rows - first < kRasterRows ? rows - first : kRasterRows;
+__host__ __device__ inline TilePlace tile_place(unsigned block, unsigned rows, unsigned columns,
+                                                unsigned raster_rows = kRasterRows) {
+  const unsigned band = block / (raster_rows * columns), in_band = block % (raster_rows * columns);
+  const unsigned first = band * raster_rows;
+  const unsigned height = rows - first < raster_rows ? rows - first : raster_rows;
   return {first + in_band % height, in_band / height};
 }
 

@@ -1,0 +1,104 @@
+// Clusters: blocks that run at the same time on neighbouring multiprocessors and reach one
+// another's shared memory. An address of shared memory has the same offset in all blocks of a
+// cluster.
+//
+// PTX ISA, sections "Cluster", "mapa", "barrier.cluster" and "cp.async.bulk.tensor".
+#pragma once
+
+#include "common/gpu_runtime.h"
+
+#if defined(GPU_BACKEND_CUDA)
+
+#include <type_traits>
+
+#include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+
+namespace gemm_mixed {
+
+// The number of this block in its cluster.
+__device__ inline unsigned block_of_cluster() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// A barrier of all threads of the cluster. What they wrote before is visible behind it.
+__device__ inline void sync_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;" ::
+          : "memory");
+}
+
+// Arrives at the barrier of block `block` that lies where `barrier` lies in this block. It tells of
+// reads that are complete. What this thread has written is not visible behind it: to make it so for
+// other blocks, the instruction would wait for all of the thread's memory accesses, at each
+// arrival.
+__device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(shared_address(&barrier.state)),
+      "r"(block)
+      : "memory");
+}
+
+// load_box for several blocks of the cluster: bit i of `blocks` is block i. The box arrives in each
+// of them where `to` lies, and its bytes at the barrier there that lies where `full` lies.
+__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
+                                    int column, PhaseBarrier& full) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&full.state)), "r"(column), "r"(row),
+      "h"(static_cast<unsigned short>(blocks))
+      : "memory");
+}
+
+// Launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`. What <<<>>>
+// can't say, cudaLaunchKernelEx can. Errors: gpu::Error where the launch is refused.
+template <class... Parameters>
+void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
+                        unsigned blocks_of_cluster, unsigned blocks, unsigned threads,
+                        size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {blocks_of_cluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+// The blocks of a cluster in the product: their tiles of C are below one another, so they need the
+// same tile of B.
+inline constexpr unsigned kClusterBlocks = 2, kWholeCluster = 0b11;
+
+// The producer's part for one step along K: its own tile of A, and its half of B for both blocks.
+// Both must have emptied the stage. The other half comes from the other block. One thread calls
+// this.
+template <class T>
+__device__ inline void fill_stage_of_cluster(SpecializedShared<T>& shared, RingPlace place,
+                                             const CUtensorMap& map_a, const CUtensorMap& map_b,
+                                             int row, int column, int k) {
+  constexpr int kHalf = SpecializedTile::kColumns / 64 / int{kClusterBlocks};  // boxes of B
+  SpecializedStage<T>& stage = shared.stages[place.stage];
+  PhaseBarrier& full = shared.full[place.stage];
+  const int first = static_cast<int>(block_of_cluster()) * kHalf;
+  shared.empty[place.stage].wait(place.parity ^ 1);
+  full.expect(sizeof stage);  // with the half that the other block copies
+  load_box(stage.a, map_a, row, k, full);
+  GPU_UNROLL
+  for (int i = 0; i < kHalf; ++i)
+    load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64, full);
+}
+
+}  // namespace gemm_mixed
+
+#endif
