@@ -31,7 +31,9 @@ static __global__ void conv2d_direct(float* y, const float* x, const float* w, c
     for (int r = 0; r < R; ++r)
       for (int s = 0; s < S; ++s) {
         const int h = h0 + r, col = w0 + s;
-        const bool inside = h >= 0 && h < H && col >= 0 && col < W;
+        // As an unsigned number a negative one is large: one comparison for both ends.
+        const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(H) &&
+                            static_cast<unsigned>(col) < static_cast<unsigned>(W);
         sum += filter[(c * R + r) * S + s] * (inside ? image[(c * H + h) * W + col] : 0);
       }
   y[i] = Activation{}(bias == nullptr ? sum : sum + bias[k]);
