@@ -1,4 +1,6 @@
 // composed: products, mask and softmax of earlier steps, through memory.
+#include <algorithm>
+
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
@@ -83,35 +85,43 @@ void launch_probabilities(float* probabilities, float* lse, size_t Tq, const Con
 //                     sums (B, H, T, D)  rows (B, H, S, D)  m, or its transpose, (B, H, Tq, Tk)
 // Fixes : the product multiplies the zeros of m, too, and 0 times NaN or infinity is NaN.
 // Idea  : where no row holds such numbers, reading the sums once is all that it costs.
-// Thread: t owns the elements t, t + all threads, ...
+// Thread: thread i of a block owns column i % D of the rows i / D, i / D + rows of the grid, ... of
+//         the heads blockIdx.y, blockIdx.y + gridDim.y, ...
 // Costs : 4 bytes per element; 8 more per pair and element that is computed again.
 template <bool kOfKeys>
 static __global__ void repeat_sums(View sums, const float* m, ConstView rows, float factor,
                                    Problem p) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x, T = kOfKeys ? p.Tk : p.Tq;
-  const size_t n = p.B * p.H * T * p.D;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    const size_t d = i % p.D, t = i / p.D % T, head = i / p.D / T;
-    float& stored = sums.head(head / p.H, head % p.H)[t * sums.stride_row + d];
-    if (stored - stored == 0) continue;  // it is finite
-    const float* of_m = m + head * p.Tq * p.Tk;
-    const float* column = rows.head(head / p.H, head % p.H) + d;
-    const size_t begin = kOfKeys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
-    const size_t end = kOfKeys ? p.Tq : visible_keys(p, t);
-    float sum = 0;
-    for (size_t s = begin; s < end; ++s)
-      sum += of_m[kOfKeys ? s * p.Tk + t : t * p.Tk + s] * column[s * rows.stride_row];
-    stored = factor * sum;
+  const unsigned D = static_cast<unsigned>(p.D), rows_of_block = blockDim.x / D;
+  const unsigned d = threadIdx.x % D, row = threadIdx.x / D;
+  if (row >= rows_of_block) return;  // D does not divide the block
+  const size_t T = kOfKeys ? p.Tk : p.Tq, rows_of_grid = size_t{gridDim.x} * rows_of_block;
+  for (size_t head = blockIdx.y; head < p.B * p.H; head += gridDim.y) {
+    float* const of_sums = sums.head(head / p.H, head % p.H) + d;
+    const float* const of_rows = rows.head(head / p.H, head % p.H) + d;
+    const float* const of_m = m + head * p.Tq * p.Tk;
+    for (size_t t = size_t{blockIdx.x} * rows_of_block + row; t < T; t += rows_of_grid) {
+      float& stored = of_sums[t * sums.stride_row];
+      if (stored - stored == 0) continue;  // it is finite
+      const size_t begin = kOfKeys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
+      const size_t end = kOfKeys ? p.Tq : visible_keys(p, t);
+      float sum = 0;
+      for (size_t s = begin; s < end; ++s)
+        sum += of_m[kOfKeys ? s * p.Tk + t : t * p.Tk + s] * of_rows[s * rows.stride_row];
+      stored = factor * sum;
+    }
   }
 }
 
 template <bool kOfKeys>
 void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
                         const Problem& p, hipStream_t stream) {
-  const size_t n = p.heads() * (kOfKeys ? p.Tk : p.Tq) * p.D;
-  if (p.causal)
-    LAUNCH_ON(stream, (repeat_sums<kOfKeys>), vector_add::grid_stride_blocks(n), vector_add::kBlock,
-              0, sums, m, rows, factor, p);
+  if (!p.causal) return;
+  constexpr size_t kMostHeads = 65535;  // of a launch: a grid has no more blocks along y
+  const size_t heads = std::min(p.heads(), kMostHeads), T = kOfKeys ? p.Tk : p.Tq;
+  const unsigned blocks = vector_add::grid_stride_blocks(heads * T * p.D);
+  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(blocks, heads)),
+                  static_cast<unsigned>(heads));
+  LAUNCH_ON(stream, (repeat_sums<kOfKeys>), grid, vector_add::kBlock, 0, sums, m, rows, factor, p);
 }
 template void launch_repeat_sums<false>(const View&, const float*, const ConstView&, float,
                                         const Problem&, hipStream_t);
