@@ -10,9 +10,10 @@
 namespace attention {
 
 constexpr unsigned kBlock = dot::kBlock;
-constexpr int kFusedRows = 8;    // queries of a block, where their scores fit
-constexpr int kLoads = 8;        // keys or values that a thread has on their way
-constexpr int kLanesPerKey = 8;  // neighbours that share a key's numbers: 32 bytes at a time
+constexpr int kFusedRows = 8;       // queries of a block, where their scores fit
+constexpr int kLoads = 8;           // keys or values that a thread has on their way
+constexpr int kLanesPerKey = 8;     // neighbours that share a key's numbers: 32 bytes at a time
+constexpr int kResidentBlocks = 2;  // so many shall fit a multiprocessor
 
 // The sum of `value` over the kLanesPerKey neighbours, in all of them.
 __device__ inline float sum_of_key(float value) {
@@ -36,7 +37,7 @@ static size_t fused_bytes(size_t rows, const Problem& p) {
 //         version is slower than composed. Where there is one, no product can do better. It wins at
 //         no committed shape, and is the step to flash, which keeps more rows than fit here.
 template <int kRows>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
     fused_forward(View out, float* lse, ConstView q, ConstView k, ConstView v, Problem p) {
   DYNAMIC_SHARED(float, rows_q);               // (kRows, D)
   float* const scores = rows_q + kRows * p.D;  // (kRows, Tk), of which `seen` are used
@@ -112,23 +113,30 @@ static __global__ void __launch_bounds__(kBlock)
   const size_t slices = kBlock / p.D, slice = thread / p.D, column = thread % p.D;
   if (slice < slices) {
     float sums[kRows] = {};
-    for (size_t first = slice; first < seen; first += slices * kLoads) {
+    const size_t seen_by_all = visible_keys(p, query0);
+    for (size_t first = slice; first < seen_by_all; first += slices * kLoads) {
       float held[kLoads];
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        held[n] = key < seen ? head_v[key * v.stride_row + column] : 0;
+        held[n] = key < seen_by_all ? head_v[key * v.stride_row + column] : 0;
       }
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        if (key >= seen) break;
+        if (key >= seen_by_all) break;
         GPU_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          // Not all of several rows see all keys: 0 times NaN would be NaN.
-          const float weight = scores[static_cast<size_t>(r) * p.Tk + key];
-          if (kRows == 1 || weight != 0) sums[r] += weight * held[n];
-        }
+        for (int r = 0; r < kRows; ++r)
+          sums[r] += scores[static_cast<size_t>(r) * p.Tk + key] * held[n];
+      }
+    }
+    // Fewer than kRows keys are left, which not all rows see: 0 times NaN would be NaN.
+    for (size_t key = seen_by_all + slice; key < seen; key += slices) {
+      const float held = head_v[key * v.stride_row + column];
+      GPU_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const float weight = scores[static_cast<size_t>(r) * p.Tk + key];
+        if (weight != 0) sums[r] += weight * held;
       }
     }
     for (int r = 0; r < kRows; ++r)
