@@ -10,19 +10,24 @@
 
 namespace attention {
 
+constexpr size_t kMostBlocks = 65535;  // of a grid along y or z
+
 // scores = scale scores where the query sees the key, else -infinity    scores (B, H, Tq, Tk).
 // Fixes : a product knows nothing of a mask.
 // Idea  : one pass over the scores, in place; softmax makes 0 of -infinity.
-// Thread: t owns the elements t, t + all threads, ...
+// Thread: t owns key t of the queries blockIdx.y, blockIdx.y + gridDim.y, ..., and so with heads.
 // Costs : 8 bytes per score.
 static __global__ void mask_scores(float* scores, Problem p) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x, n = p.B * p.H * p.Tq * p.Tk;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    // exercise: scale what the query sees, hide what it does not (about 2 lines)
-    const bool seen = i % p.Tk < visible_keys(p, i / p.Tk % p.Tq);
-    scores[i] = seen ? p.scale * scores[i] : -INFINITY;
-    // end exercise
-  }
+  const size_t key = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (key >= p.Tk) return;
+  for (size_t head = blockIdx.z; head < p.B * p.H; head += gridDim.z)
+    for (size_t query = blockIdx.y; query < p.Tq; query += gridDim.y) {
+      float& score = scores[(head * p.Tq + query) * p.Tk + key];
+      // exercise: scale what the query sees, hide what it does not (about 2 lines)
+      const bool seen = key < visible_keys(p, query);
+      score = seen ? p.scale * score : -INFINITY;
+      // end exercise
+    }
 }
 
 // rows[b,h,t,d] = value    rows (B, H, T, D).
@@ -74,8 +79,13 @@ void launch_probabilities(float* probabilities, float* lse, size_t Tq, const Con
                           const ConstView& k, const Problem& p, hipStream_t stream) {
   const size_t rows = p.heads() * p.Tq;
   multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
-  LAUNCH_ON(stream, mask_scores, vector_add::grid_stride_blocks(rows * p.Tk), vector_add::kBlock, 0,
-            probabilities, p);
+  const size_t heads = std::min(p.heads(), kMostBlocks);
+  const size_t across = gpu::ceil_div(p.Tk, vector_add::kBlock);
+  const size_t blocks = vector_add::grid_stride_blocks(rows * p.Tk);
+  const size_t down = std::clamp(blocks / (across * heads), size_t{1}, std::min(p.Tq, kMostBlocks));
+  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(down),
+                  static_cast<unsigned>(heads));
+  LAUNCH_ON(stream, mask_scores, grid, vector_add::kBlock, 0, probabilities, p);
   softmax::launch_best(probabilities, probabilities, rows, p.Tk, ProbabilitiesAndLogSum{lse, Tq, p},
                        stream);
 }
@@ -116,8 +126,7 @@ template <bool kOfKeys>
 void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
                         const Problem& p, hipStream_t stream) {
   if (!p.causal) return;
-  constexpr size_t kMostHeads = 65535;  // of a launch: a grid has no more blocks along y
-  const size_t heads = std::min(p.heads(), kMostHeads), T = kOfKeys ? p.Tk : p.Tq;
+  const size_t heads = std::min(p.heads(), kMostBlocks), T = kOfKeys ? p.Tk : p.Tq;
   const unsigned blocks = vector_add::grid_stride_blocks(heads * T * p.D);
   const dim3 grid(static_cast<unsigned>(gpu::ceil_div(blocks, heads)),
                   static_cast<unsigned>(heads));
