@@ -111,4 +111,10 @@ inline constexpr Version<Launch> kVersions[] = {
      "the last version with the right tile for the shape"},
 };
 
+// For the test that counts bank conflicts: where wave_tiled's tile has result (i, j) of a thread.
+struct Place {
+  int row, col;
+};
+Place place_in_wave_tiled(int thread, int i, int j);
+
 }  // namespace gemm

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -261,6 +262,44 @@ TEST_CASE("a batch is as many products, also of one matrix with many") {
       }
       REQUIRE(d_c.intact());
     }
+  }
+}
+
+TEST_CASE("a wave of wave_tiled owns a compact tile, and reads its float4s from different banks") {
+  constexpr int kThreads = 256, kTile = 128, kResults = 8, kLanes = 32, kBanks = 32;
+  std::vector<int> owners(kTile * kTile);
+  bool inside = true;
+  for (int thread = 0; thread < kThreads; ++thread)
+    for (int i = 0; i < kResults * kResults; ++i) {
+      const auto [row, col] = gemm::place_in_wave_tiled(thread, i / kResults, i % kResults);
+      inside = inside && row >= 0 && row < kTile && col >= 0 && col < kTile;
+      if (inside) ++owners[row * kTile + col];
+    }
+  REQUIRE(inside);
+  REQUIRE(owners == std::vector<int>(kTile * kTile, 1));
+  // Bank conflicts of float4s: shared memory serves eight lanes at a time, and those that read the
+  // same at once.
+  const auto in_different_banks = [](const std::set<int>& float4s) {
+    std::set<int> banks;
+    for (const int first : float4s)
+      for (int f = 0; f < 4; ++f) banks.insert((first + f) % kBanks);
+    return banks.size() == 4 * float4s.size();
+  };
+  for (int wave = 0; wave < kThreads / kLanes; ++wave) {
+    CAPTURE(wave);
+    std::set<int> rows, cols;  // of A and B, which the wave reads for each k
+    for (int first = wave * kLanes; first < (wave + 1) * kLanes; first += 8)
+      for (int group = 0; group < kResults; group += 4) {
+        std::set<int> of_a, of_b;
+        for (int lane = first; lane < first + 8; ++lane) {
+          const auto [row, col] = gemm::place_in_wave_tiled(lane, group, group);
+          of_a.insert(row), of_b.insert(col);
+        }
+        REQUIRE(in_different_banks(of_a));
+        REQUIRE(in_different_banks(of_b));
+        rows.insert(of_a.begin(), of_a.end()), cols.insert(of_b.begin(), of_b.end());
+      }
+    REQUIRE(4 * (rows.size() + cols.size()) == 32 + 64);
   }
 }
 

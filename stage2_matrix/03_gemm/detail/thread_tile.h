@@ -31,7 +31,7 @@ inline constexpr int kLanesM = 4, kLanesN = 8, kLanes = kLanesM * kLanesN;
 //         floats 18 19 22 23 26 27 30 31     of A and 32 of B, which lie in different banks.
 template <class Shape>
 struct WaveTiles {
-  __device__ static ThreadTile of(int thread) {
+  __host__ __device__ static ThreadTile of(int thread) {
     constexpr int kWaveM = kLanesM * Shape::kThreadM, kWaveN = kLanesN * Shape::kThreadN;
     static_assert(Shape::kTileM % kWaveM == 0 && Shape::kTileN % kWaveN == 0,
                   "wave tiles cover the block's tile");

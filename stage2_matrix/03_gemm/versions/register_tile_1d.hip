@@ -20,6 +20,8 @@ static __global__ void __launch_bounds__(kTileM / kThreadM * kTileN)
   const int row = thread / kTileN * kThreadM, col = thread % kTileN;
   float sums[kThreadM] = {};
   for (size_t k0 = 0; k0 < K; k0 += kTileK) {
+    // exercise: stage both tiles, then add to each sum the products of its row and this thread's
+    // column (about 14 lines)
     for (int e0 = 0; e0 < kTileM * kTileK; e0 += kThreads) {
       const int i = (e0 + thread) / kTileK, k = (e0 + thread) % kTileK;
       tile_a[i][k] = row0 + i < M && k0 + k < K ? a[(row0 + i) * K + (k0 + k)] : 0.0f;
@@ -34,6 +36,7 @@ static __global__ void __launch_bounds__(kTileM / kThreadM * kTileN)
       for (int i = 0; i < kThreadM; ++i) sums[i] += tile_a[row + i][k] * b_k;
     }
     __syncthreads();  // every thread has read both tiles: the next ones may replace them
+    // end exercise
   }
   for (int i = 0; i < kThreadM; ++i)
     if (row0 + row + i < M && col0 + col < N) c[(row0 + row + i) * N + (col0 + col)] = sums[i];
