@@ -58,20 +58,16 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
-// The three below take matrices whose rows all begin at multiples of 16 bytes (M, N, K <= 2^30);
-// for others they launch mma_sync. They throw std::runtime_error for T = float, on AMD and on the
-// CPU.
-
+// The next three want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
+// launch mma_sync. They throw std::runtime_error for T = float, on AMD and on the CPU.
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
 void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                   hipStream_t stream = nullptr);
-
 // versions/warp_specialized_sm90.hip: a warp group that copies and two that multiply.
 template <class T>
 void launch_warp_specialized(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                              hipStream_t stream = nullptr);
-
 // versions/clusters_sm90.hip: warp_specialized in pairs of blocks that share tiles of B.
 template <class T>
 void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -117,8 +113,7 @@ inline constexpr Version<Launch<T>> kVersions[] = {
      kNeedsOfWgmma<T>},
     {"warp_specialized", launch_warp_specialized<T>,
      "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
-    {"clusters", launch_clusters<T>, "two blocks share a tile of B, and each copies half of it",
-     kNeedsOfWgmma<T>},
+    {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed
