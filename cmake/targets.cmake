@@ -16,6 +16,7 @@ if(NOT COURSE_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
   target_compile_options(course_warnings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -Wshadow ${werror}>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wunused-const-variable=1>  # clang's -Wall has it
     $<$<COMPILE_LANGUAGE:HIP>:-Wno-error=pass-failed>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra ${nvcc_werror}>)
 endif()

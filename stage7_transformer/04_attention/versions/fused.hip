@@ -10,10 +10,9 @@
 namespace attention {
 
 constexpr unsigned kBlock = dot::kBlock;
-constexpr int kFusedRows = 8;       // queries of a block, where their scores fit
-constexpr int kLoads = 8;           // keys or values that a thread has on their way
-constexpr int kLanesPerKey = 8;     // neighbours that share a key's numbers: 32 bytes at a time
-constexpr int kResidentBlocks = 2;  // so many shall fit a multiprocessor
+constexpr int kFusedRows = 8;    // queries of a block, where their scores fit
+constexpr int kLoads = 8;        // keys or values that a thread has on their way
+constexpr int kLanesPerKey = 8;  // neighbours that share a key's numbers: 32 bytes at a time
 
 // The sum of `value` over the kLanesPerKey neighbours, in all of them.
 __device__ inline float sum_of_key(float value) {
@@ -37,7 +36,7 @@ static size_t fused_bytes(size_t rows, const Problem& p) {
 //         version is slower than composed. Where there is one, no product can do better. It wins at
 //         no committed shape, and is the step to flash, which keeps more rows than fit here.
 template <int kRows>
-static __global__ void GPU_LAUNCH_BOUNDS(kBlock, kResidentBlocks)
+static __global__ void GPU_LAUNCH_BOUNDS(kBlock, 2)
     fused_forward(View out, float* lse, ConstView q, ConstView k, ConstView v, Problem p) {
   DYNAMIC_SHARED(float, rows_q);               // (kRows, D)
   float* const scores = rows_q + kRows * p.D;  // (kRows, Tk), of which `seen` are used
