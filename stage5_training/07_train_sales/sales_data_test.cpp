@@ -300,7 +300,7 @@ TEST_CASE("a day's place in its year and in its week are the calendar's") {
   }
 }
 
-TEST_CASE("the data set normalises, splits and encodes", "[harness]") {
+TEST_CASE("the data set normalises, splits and encodes") {
   const Sales sales = make_sales(1003);
   const DataSet data(sales, 7);
   REQUIRE(data.train() == 802);

@@ -42,6 +42,7 @@ inline constexpr Problem kProblems[] = {
     {2, 2, 7, 7, 3, 3, 3, 3},           // side by side, and a row and a column left out
     {2, 2, 6, 9, 4, 4, 1, 1, 3, 3},     // windows that hold one cell only, in the corners
     {2, 2, 11, 9, 2, 2, 3, 4},          // cells that no window has
+    {2, 2, 11, 10, 2, 2, 3, 3, 1, 1},   // the same between padding
     {2, 2, 5, 6, 1, 1, 2, 2},           // one cell in each
     {1, 2, 7, 10, 5, 2, 1, 3, 4, 1},    // other numbers for rows and columns
     {2, 1, 9, 8, 1, 4, 2, 3, 0, 3},     //

@@ -114,6 +114,19 @@ TEST_CASE("a query that sees no key gets 0") {
   }
 }
 
+TEST_CASE("scores that are too large for a float show as NaN") {
+  Inputs in(problem_of(1, 2, 5, 9, 1, false));
+  in.p.scale = 10;
+  for (float& value : in.q) value = 1e19f;
+  for (float& value : in.k) value = 1e19f;
+  for (const auto& version : testing::chosen(versions())) {
+    CAPTURE(version.name);
+    const Result got = run(version.launch, in);
+    for (size_t row = 0; row < in.p.heads() * in.p.Tq; ++row)
+      REQUIRE((std::isnan(got.lse[row]) || std::isnan(got.out[row])));
+  }
+}
+
 TEST_CASE("scores of ten thousand stay finite, and within the bound") {
   for (const size_t D : {8, 64}) {
     Inputs in(problem_of(1, 2, 67, 67, D, true), 1);

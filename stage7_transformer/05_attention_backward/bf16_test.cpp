@@ -172,6 +172,16 @@ TEST_CASE("flash_bf16: gradients of rows that begin at no multiple of 16 bytes")
     }
 }
 
+TEST_CASE("flash_bf16: gradients by the large tiles, and of heads of more than 64") {
+  if (!available()) return;
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const bool causal : {false, true}) {
+    CAPTURE(causal);
+    REQUIRE_OK(check(random_inputs(problem_of(1, many, 37, 33, 64, causal)), {}));
+    REQUIRE_OK(check(random_inputs(problem_of(1, 1, 9, 7, 120, causal)), {}));
+  }
+}
+
 TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
           "[long]") {
   if (!available()) return;
