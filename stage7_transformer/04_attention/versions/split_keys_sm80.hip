@@ -175,7 +175,7 @@ void launch_split_keys_mma(const Bf16View& out, float* lse, const ConstBf16View&
                            float* memory, hipStream_t stream) {
   check_bf16(p, kMostBf16Depth);
   if (p.heads() * p.Tq * p.D == 0) return;
-  if (!have_aligned_rows({q, k, v}, p.D) || (p.causal && p.Tq > 1) || p.Tk == 0)
+  if (!have_aligned_rows({q, k, v}, p.D) || (p.causal && p.Tq > 1))
     return launch_split_keys<bfloat16>(out, lse, q, k, v, p, memory, stream);
   with_matrix_team(p.D, [&](auto team) {
     using Team = decltype(team);
