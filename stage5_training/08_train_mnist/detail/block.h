@@ -133,9 +133,10 @@ __device__ inline void load_small(Shared<kUnits>& shared, const Network& network
 // Takes the small ones back; b2 from block 0.
 template <unsigned kUnits>
 __device__ inline void store_small(const Shared<kUnits>& shared, const Network& network) {
+  const bool stores_b2 = blockIdx.x == 0;
   for (unsigned i = threadIdx.x; i < Shared<kUnits>::kSmall; i += kThreads)
     visit_small<kUnits>(network, i, [&](const ParameterArena& tensor, unsigned at) {
-      if (tensor.w == network.b2.w && blockIdx.x != 0) return;
+      if (tensor.w == network.b2.w && !stores_b2) return;
       tensor.w[at] = shared.small_w[i];
       tensor.m[at] = shared.small_m[i], tensor.v[at] = shared.small_v[i];
     });

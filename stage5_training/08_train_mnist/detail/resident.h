@@ -75,8 +75,9 @@ __device__ inline void load_moments(Moments<kUnits>& own, const Network& network
 template <unsigned kUnits>
 __device__ inline void store_w1(const Shared<kUnits>& shared, const Moments<kUnits>& own,
                                 const Network& network) {
+  const unsigned word = threadIdx.x % kWords;
   visit_owned<kUnits>(network.hidden, [&](unsigned unit, size_t i) {
-    reinterpret_cast<float4*>(network.w1.w)[i] = shared.w1[unit][threadIdx.x % kWords];
+    reinterpret_cast<float4*>(network.w1.w)[i] = shared.w1[unit][word];
     reinterpret_cast<float4*>(network.w1.m)[i] = own.m[unit / kHalves];
     reinterpret_cast<float4*>(network.w1.v)[i] = own.v[unit / kHalves];
   });
