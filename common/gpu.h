@@ -36,11 +36,18 @@ namespace gpu {
 #define LAUNCH(kernel, grid, block, shared_bytes, ...) \
   LAUNCH_ON(nullptr, kernel, grid, block, shared_bytes, __VA_ARGS__)
 
+// LAUNCH_COOPERATIVE launches all blocks at the same time, so that they can wait for one another in
+// grid_sync(); a grid too large for that is refused.
+
 #if defined(GPU_BACKEND_CPU)
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...) \
+  LAUNCH_ON_CPU(stream, false, kernel, grid, block, shared_bytes, __VA_ARGS__)
+#define LAUNCH_COOPERATIVE(kernel, grid, block, shared_bytes, ...) \
+  LAUNCH_ON_CPU(nullptr, true, kernel, grid, block, shared_bytes, __VA_ARGS__)
 // The lambda lets the compiler inline the kernel into the loop over the threads of a block.
-#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                   \
+#define LAUNCH_ON_CPU(stream, cooperative, kernel, grid, block, shared_bytes, ...)  \
   do {                                                                              \
-    cpu::launcher(#kernel, grid, block, shared_bytes, stream,                       \
+    cpu::launcher(#kernel, grid, block, shared_bytes, stream, cooperative,          \
                   [=](auto... arguments) { (kernel)(arguments...); })(__VA_ARGS__); \
     ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__);      \
   } while (0)
@@ -50,26 +57,17 @@ namespace gpu {
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                \
     ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__); \
   } while (0)
-#endif
-
-// LAUNCH_COOPERATIVE launches all blocks at the same time, so that they can wait for one another in
-// grid_sync(); a grid too large for that is refused.
 #define LAUNCH_COOPERATIVE(kernel, grid, block, shared_bytes, ...) \
-  ::gpu::launch_cooperative(#kernel, kernel, grid, block, shared_bytes, __VA_ARGS__)
+  ::gpu::launch_cooperative(kernel, grid, block, shared_bytes, __VA_ARGS__)
 
 template <class... Parameters>
-void launch_cooperative([[maybe_unused]] const char* name, void (*kernel)(Parameters...), dim3 grid,
-                        dim3 block, size_t shared_bytes,
+void launch_cooperative(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                         std::common_type_t<Parameters>... arguments) {
-#if defined(GPU_BACKEND_CPU)
-  cpu::launch(name, grid, block, shared_bytes, nullptr, true, kernel, arguments...);
-  HIP_CHECK(hipGetLastError());
-#else
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   HIP_CHECK(hipLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block,
                                        addresses, static_cast<unsigned>(shared_bytes), nullptr));
-#endif
 }
+#endif
 
 // Every thread of a cooperative launch waits here for all the others.
 __device__ inline void grid_sync() {

@@ -132,12 +132,12 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStr
     execute(launch, &body);
 }
 
-// The same for LAUNCH_ON, which calls the result with the kernel's arguments: there may be none.
+// The same for LAUNCH_ON_CPU, which calls the result with the arguments: there may be none.
 template <class Kernel>
 auto launcher(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
-              Kernel kernel) {
+              bool cooperative, Kernel kernel) {
   return [=](auto... arguments) {
-    launch(name, grid, block, shared_bytes, stream, false, kernel, arguments...);
+    launch(name, grid, block, shared_bytes, stream, cooperative, kernel, arguments...);
   };
 }
 
