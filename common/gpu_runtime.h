@@ -55,6 +55,9 @@ __host__ __device__ constexpr size_t ceil_div(size_t n, size_t size) {
   return n / size + (n % size != 0);
 }
 
+// The most blocks of a grid along y, and along z. Along x there may be 2^31 - 1.
+inline constexpr size_t kMaxGridY = 65535;
+
 // ---- The current device -----------------------------------------------------------------------
 
 inline int device_attribute(hipDeviceAttribute_t attribute) {

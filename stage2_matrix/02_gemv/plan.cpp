@@ -31,9 +31,8 @@ unsigned grid_size(size_t blocks) {
 // As many slices of `length` as fill the device with blocks when one slice needs `blocks` of them,
 // but none shorter than `shortest`, and no more than there is workspace for.
 static unsigned choose_slices(size_t blocks, size_t length, size_t shortest, size_t count) {
-  constexpr size_t kMaxGridY = 65535;
   const size_t resident = size_t{gpu::multiprocessors()} * kResidentBlocks;
-  const size_t most = std::min({length / shortest, kMaxPartials / count, kMaxGridY});
+  const size_t most = std::min({length / shortest, kMaxPartials / count, gpu::kMaxGridY});
   return static_cast<unsigned>(std::clamp(resident / blocks, size_t{1}, std::max(most, size_t{1})));
 }
 

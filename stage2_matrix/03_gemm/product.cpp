@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/gpu_runtime.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 
 namespace gemm {
@@ -37,9 +38,9 @@ void check(const Product& p) {
 }
 
 dim3 tile_grid(size_t x, size_t tile_x, size_t y, size_t tile_y) {
-  constexpr size_t kMostX = std::numeric_limits<std::int32_t>::max(), kMostY = 65535;
+  constexpr size_t kMostX = std::numeric_limits<std::int32_t>::max();
   const size_t blocks_x = gpu::ceil_div(x, tile_x), blocks_y = gpu::ceil_div(y, tile_y);
-  if (blocks_x > kMostX || blocks_y > kMostY)
+  if (blocks_x > kMostX || blocks_y > gpu::kMaxGridY)
     throw std::invalid_argument("gemm: C has too many tiles");
   return dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y));
 }

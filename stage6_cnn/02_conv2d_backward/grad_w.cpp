@@ -26,7 +26,7 @@ size_t count_slices(const Problem& p, unsigned multiprocessors) {
   const size_t tiles = gpu::ceil_div(p.K, c.filters) * gpu::ceil_div(elements, c.elements);
   const size_t wanted = size_t{multiprocessors} * static_cast<size_t>(c.resident) / tiles;
   const size_t most = pixels / (kLeastTiles * static_cast<size_t>(c.pixels));
-  return std::clamp(std::min(wanted, most), size_t{1}, size_t{65535});
+  return std::clamp(std::min(wanted, most), size_t{1}, gpu::kMaxGridY);
 }
 
 void launch_grad_w(const Gradients& to, const float* grad_y, const float* x, const Problem& problem,

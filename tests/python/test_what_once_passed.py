@@ -85,6 +85,10 @@ CASES = {
         "k += threads", "k = n")),
     "fewer blocks than items: a mask": wrong("attention", "composed", (
         "query += gridDim.y", "query += p.Tq")),
+    "fewer blocks than items: the heads of a mask": wrong("attention", "composed", (
+        "head += gridDim.z", "head += p.B * p.H")),
+    "fewer blocks than items: the heads of sums": wrong("attention", "composed", (
+        "head += gridDim.y", "head += p.B * p.H")),
     "blocks that leave their sums in one place": wrong("train_sales", "fused", (
         "block_sums + blockIdx.x * kSlotParts", "block_sums")),
     "a gradient 20% too small: 5.6": wrong("train_toy", "one_kernel", (

@@ -24,11 +24,12 @@ static __global__ void fill_2d(T* out, size_t rows, size_t cols, T value) {
 
 template <class T>
 void launch_fill_2d(T* out, size_t rows, size_t cols, T value, hipStream_t stream) {
-  constexpr size_t kColsPerBlock = 64, kRowsPerBlock = 4, kMaxGridY = 65535;
+  constexpr size_t kColsPerBlock = 64, kRowsPerBlock = 4;
   if (rows == 0 || cols == 0) return;  // a grid of 0 blocks is an error
   const dim3 block(kColsPerBlock, kRowsPerBlock);
-  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(cols, kColsPerBlock)),
-                  static_cast<unsigned>(std::min(gpu::ceil_div(rows, kRowsPerBlock), kMaxGridY)));
+  const dim3 grid(
+      static_cast<unsigned>(gpu::ceil_div(cols, kColsPerBlock)),
+      static_cast<unsigned>(std::min(gpu::ceil_div(rows, kRowsPerBlock), gpu::kMaxGridY)));
   LAUNCH_ON(stream, (fill_2d<T>), grid, block, 0, out, rows, cols, value);
 }
 

@@ -22,8 +22,9 @@ static __global__ void mirror_rows(int* out, const int* x, size_t rows, size_t c
 }
 
 void launch_two_d(int* out, const int* x, size_t rows, size_t cols, hipStream_t stream) {
-  constexpr size_t kCols = 16, kRows = 8;      // of a block
-  constexpr size_t kMostRows = 65535 * kRows;  // of a launch: a grid has no more blocks along y
+  constexpr size_t kCols = 16, kRows = 8;               // of a block
+  constexpr size_t kMostRows = gpu::kMaxGridY * kRows;  // of a launch
+
   for (size_t first = 0; cols > 0 && first < rows; first += kMostRows) {  // once, as a rule
     const size_t count = std::min(rows - first, kMostRows);
     const dim3 grid(static_cast<unsigned>(gpu::ceil_div(cols, kCols)),

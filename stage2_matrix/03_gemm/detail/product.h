@@ -85,11 +85,11 @@ void with_grid(Product p, size_t tile_m, size_t tile_n, Run&& run) {
   check(p);
   if (p.alpha == 0) p.K = 0;
   const size_t rows = gpu::ceil_div(p.M, tile_m), cols = gpu::ceil_div(p.N, tile_n);
-  constexpr size_t kMostBlocks = std::numeric_limits<std::int32_t>::max(), kMostProducts = 65535;
+  constexpr size_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
   if (rows == 0 || cols == 0) return;
   if (rows > kMostBlocks / cols) throw std::invalid_argument("gemm: C has too many tiles");
-  for (; p.batch > 0; p.batch -= std::min(p.batch, kMostProducts)) {
-    const size_t products = std::min(p.batch, kMostProducts);
+  for (; p.batch > 0; p.batch -= std::min(p.batch, gpu::kMaxGridY)) {
+    const size_t products = std::min(p.batch, gpu::kMaxGridY);
     run(dim3(static_cast<unsigned>(rows * cols), 1, static_cast<unsigned>(products)), p);
     p.a += products * p.stride_a, p.b += products * p.stride_b, p.c += products * p.stride_c;
   }

@@ -19,12 +19,11 @@ struct Grid {
 // y ends at 65535: beyond that the threads go round.
 inline Grid grid_2d(size_t rows, size_t items) {
   using vector_add::kBlock;
-  constexpr unsigned kMaxGridY = 65535;
   unsigned width = 8;
   while (width < kBlock && width < items) width *= 2;
   const size_t most = vector_add::largest_grid(kBlock);
   const size_t across = std::min(gpu::ceil_div(items, width), most);
-  const size_t down = std::min({gpu::ceil_div(rows, kBlock / width), size_t{kMaxGridY}, most});
+  const size_t down = std::min({gpu::ceil_div(rows, kBlock / width), gpu::kMaxGridY, most});
   return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)),
           dim3(width, kBlock / width)};
 }

@@ -47,11 +47,10 @@ struct Shares {
 // Blocks as wide as a row, or as an equal part of it, so that hardly a thread is idle, and so many
 // that the device hands them out as others end; but no more slices than there is workspace for.
 inline Shares share_out(size_t rows, size_t values, size_t cols, unsigned rows_in_flight) {
-  constexpr size_t kMaxGridY = 65535;
   const size_t tiles = gpu::ceil_div(values, size_t{kMaxWidth});
   const size_t width = gpu::ceil_div(values, tiles), height = kBlock / width;
   const size_t round = height * rows_in_flight,
-               most = std::min(gemv::kMaxPartials / cols, kMaxGridY);
+               most = std::min(gemv::kMaxPartials / cols, gpu::kMaxGridY);
   const size_t rounds = gpu::ceil_div(gpu::ceil_div(rows, std::max(most, size_t{1})), round);
   const size_t slice = round * std::max(rounds, size_t{kRounds});
   const size_t slices = std::max(gpu::ceil_div(rows, slice), size_t{1});

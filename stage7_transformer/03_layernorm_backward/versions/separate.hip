@@ -64,8 +64,8 @@ constexpr unsigned kColumnBlock = 64;
 
 // Slices of at least kSumHeight rows: each is a row of partials, twice.
 static size_t count_slices(size_t parts, size_t rows) {
-  constexpr size_t kMaxGridY = 65535;
-  return std::clamp(gpu::ceil_div(rows, size_t{kSumHeight}), size_t{1}, std::min(parts, kMaxGridY));
+  return std::clamp(gpu::ceil_div(rows, size_t{kSumHeight}), size_t{1},
+                    std::min(parts, gpu::kMaxGridY));
 }
 
 // grad_gain[c], grad_bias[c] = sum over p of partials[p, 0 and 1, c]    partials (parts, 2, cols)

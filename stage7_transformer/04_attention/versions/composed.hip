@@ -10,8 +10,6 @@
 
 namespace attention {
 
-constexpr size_t kMostBlocks = 65535;  // of a grid along y or z
-
 // scores = scale scores where the query sees the key, else -infinity    scores (B, H, Tq, Tk).
 // Fixes : a product knows nothing of a mask.
 // Idea  : one pass over the scores, in place; softmax makes 0 of -infinity.
@@ -75,14 +73,20 @@ struct ProbabilitiesAndLogSum {
   }
 };
 
+// How many heads have blocks of their own, along y or z of a grid.
+static size_t heads_of_grid(const Problem& p) {
+  return std::min({p.heads(), gpu::kMaxGridY, size_t{gpu::most_blocks()}});
+}
+
 void launch_probabilities(float* probabilities, float* lse, size_t Tq, const ConstView& q,
                           const ConstView& k, const Problem& p, hipStream_t stream) {
   const size_t rows = p.heads() * p.Tq;
   multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
-  const size_t heads = std::min(p.heads(), kMostBlocks);
+  const size_t heads = heads_of_grid(p);
   const size_t across = gpu::ceil_div(p.Tk, vector_add::kBlock);
   const size_t blocks = vector_add::grid_stride_blocks(rows * p.Tk);
-  const size_t down = std::clamp(blocks / (across * heads), size_t{1}, std::min(p.Tq, kMostBlocks));
+  const size_t down =
+      std::clamp(blocks / (across * heads), size_t{1}, std::min(p.Tq, gpu::kMaxGridY));
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(down),
                   static_cast<unsigned>(heads));
   LAUNCH_ON(stream, mask_scores, grid, vector_add::kBlock, 0, probabilities, p);
@@ -126,7 +130,7 @@ template <bool kOfKeys>
 void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
                         const Problem& p, hipStream_t stream) {
   if (!p.causal) return;
-  const size_t heads = std::min(p.heads(), kMostBlocks), T = kOfKeys ? p.Tk : p.Tq;
+  const size_t heads = heads_of_grid(p), T = kOfKeys ? p.Tk : p.Tq;
   const unsigned blocks = vector_add::grid_stride_blocks(heads * T * p.D);
   const dim3 grid(static_cast<unsigned>(gpu::ceil_div(blocks, heads)),
                   static_cast<unsigned>(heads));
