@@ -75,7 +75,7 @@ struct ProbabilitiesAndLogSum {
 
 // How many heads have blocks of their own, along y or z of a grid.
 static size_t heads_of_grid(const Problem& p) {
-  return std::min({p.heads(), gpu::kMaxGridY, size_t{gpu::most_blocks()}});
+  return std::min({p.heads(), gpu::kMaxGridY, vector_add::largest_grid(vector_add::kBlock)});
 }
 
 void launch_probabilities(float* probabilities, float* lse, size_t Tq, const ConstView& q,
