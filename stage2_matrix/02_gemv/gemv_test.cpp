@@ -201,8 +201,10 @@ TEST_CASE("the loops over the grid work for any number of blocks") {
 }
 
 TEST_CASE("every version at any multiple of 4 bytes, general ones with gaps between the rows") {
-  constexpr Layout kLayouts[] = {{0, 0, 0, 1}, {0, 0, 0, 4}, {0, 0, 0, 7}, {1, 0, 0, 0},
-                                 {0, 1, 0, 0}, {0, 0, 3, 0}, {2, 2, 2, 0}, {3, 1, 2, 5}};
+  // With a gap of 2 the aligned rows of two shapes end within 16 bytes.
+  constexpr Layout kLayouts[] = {{0, 0, 0, 1}, {0, 0, 0, 2}, {0, 0, 0, 4},
+                                 {0, 0, 0, 7}, {1, 0, 0, 0}, {0, 1, 0, 0},
+                                 {0, 0, 3, 0}, {2, 2, 2, 0}, {3, 1, 2, 5}};
   constexpr size_t kShapes[][2] = {{19, 1028}, {70, 134}, {70, 30}};
   for (const bool transposed : {false, true})
     for (const auto& shape : kShapes)
