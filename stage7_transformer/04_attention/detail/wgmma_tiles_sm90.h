@@ -77,6 +77,7 @@ template <class Tile>
 __device__ inline void copy_all(WgmmaShared<Tile>& shared, const CUtensorMap& map_q,
                                 const CUtensorMap& map_k, const CUtensorMap& map_v, int first_query,
                                 int tiles, const HeadRows& block) {
+  if (tiles == 0) return;  // nobody would wait for the queries
   shared.full_q.expect(sizeof shared.q);
   for (int consumer = 0; consumer < Tile::kConsumers; ++consumer)
     load_rows_of_head(shared.q[consumer], map_q, first_query + consumer * Tile::kOwn, block,
