@@ -1,10 +1,10 @@
 // The scheduler of one block: which GPU thread runs next, on which stack.
 //
 // Every GPU thread is in one of four states: not started, able to run, waiting (at the block's
-// barrier or in a wave operation), finished. The scheduler always prefers a thread that is able to
-// run, then starts new ones. Where neither is left and threads still wait, the kernel is stuck:
-// either lanes of a wave have left, which the waiting ones may ignore, or the kernel is wrong and
-// is told so.
+// barrier, in a wave operation or for an event), finished. The scheduler always prefers a thread
+// that is able to run, then starts new ones. Where neither is left and threads still wait, the
+// kernel is stuck: either lanes of a wave have left, which the waiting ones may ignore, or the
+// kernel is wrong and is told so.
 //
 // This file is compiled without ThreadSanitizer's instrumentation: its own data is shared by all
 // fibers on purpose. What the kernels do is ordered for it by release and acquire, below.
@@ -14,6 +14,7 @@
 #include <numeric>
 #include <string>
 
+#include "common/cpu/block_events.h"
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/guard_pages.h"
 #include "common/cpu/internal.h"
@@ -71,6 +72,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
     for (Wave& wave : waves_) wave.arrived = 0, wave.waiting = wave.votes[0] = wave.votes[1] = 0;
     waves_used_ = false;
   }
+  events_used_ = false;
   place_shared_memory();
   if (precise_) {
     order_threads();
@@ -84,6 +86,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   sanitizer::release(&begin_sync_);
   work(0);
   running = false;
+  if (events_used_ && !aborting_) end_events();
   const bool ok = !aborting_;
   aborting_ = block_aborted = false;
   return ok;

@@ -1,10 +1,11 @@
 // One block of GPU threads on one host thread: its scheduler (block.cpp), fibers
-// (block_fibers.cpp), shared memory (block_shared.cpp), and what is said of it when it can't go on
-// (block_diagnosis.cpp). For common/cpu/*.cpp only.
+// (block_fibers.cpp), shared memory (block_shared.cpp), events (block_events.cpp), and what is said
+// of it when it can't go on (block_diagnosis.cpp). For common/cpu/*.cpp only.
 #pragma once
 
 #include <csetjmp>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,13 @@ class Random {
 
 // Where all blocks of a cooperative launch meet, each on its own host thread.
 class GridBarrier;
+
+// What common/cpu/events.h has: what threads can wait for beside the block's barrier.
+struct Events;
+struct EventNumber;
+struct Caller;
+struct Product;
+struct TensorMap;
 
 // Thrown into the threads of a block that can't go on, so that their stacks unwind.
 struct BlockAborted {};
@@ -106,6 +114,23 @@ class BlockRunner {
   void* dynamic_shared() const { return dynamic_shared_; }
   void sanitized_jump(const Switch& next);
 
+  // The same through those of events.h.
+  Events& events();
+  void init_phases(const Caller& caller, std::uint64_t* state, int arrivals);
+  void publish_phases();
+  void arrive_in_phase(const Caller& caller, std::uint64_t* state, unsigned bytes);
+  Switch arrive_for_phase(const Caller& caller, std::uint64_t* state, unsigned parity);
+  Switch arrive_at_number(const Caller& caller, int number, int threads, bool goes_on, bool vote,
+                          bool* any);
+  unsigned shared_address(const void* pointer) const;
+  void begin_load(const Caller& caller, void* to, const TensorMap& map, const int* at,
+                  std::uint64_t* state);
+  void begin_store(const Caller& caller, const TensorMap& map, const int* at, const void* from);
+  void wait_for_stores(const Caller& caller, bool complete);
+  void begin_product(const Caller& caller, const Product& product, float* sums,
+                     const unsigned* held);
+  Switch arrive_for_products(const Caller& caller, unsigned late);
+
  private:
   // A stack, and what the GPU thread on it waits for. Fiber 0 is the host thread's own stack.
   struct alignas(64) Fiber {
@@ -158,8 +183,23 @@ class BlockRunner {
   std::string name_of(unsigned thread) const;
   std::string name_of(const Site& site) const;
 
+  Events& events_of(const Caller& caller);
+  void report(const Caller& caller, const std::string& mistake);
+  size_t find_phases(const Caller& caller, const std::uint64_t* state);
+  void end_phase_if_complete(size_t number);
+  Switch arrive(const Caller& caller, unsigned number, unsigned threads, bool goes_on, bool vote,
+                bool* any);
+  void open(EventNumber& barrier);
+  bool lets_units_work();
+  void end_products_of(size_t i);
+  void end_load(size_t i);
+  std::string describe_waiting() const;
+  void release_all_from_events();
+  void end_events();
+
   static constexpr unsigned kNoFiber = ~0u;
-  static constexpr size_t kSharedArena = 64 * 1024;
+  // Shared addresses are places in the arena: 18 bits, as many as a descriptor of wgmma has.
+  static constexpr size_t kSharedArena = 256 * 1024;
 
   const Launch* launch_ = nullptr;
   const void* body_ = nullptr;
@@ -189,8 +229,10 @@ class BlockRunner {
   std::vector<Wave> waves_;
   unsigned wave_shift_;  // thread >> wave_shift_ is the number of its wave
   bool waves_used_ = false;
-  char begin_sync_ = 0;   // what was before the block is before each of its threads
-  char barrier_sync_[2];  // addresses that ThreadSanitizer ties the barrier's order to
+  std::unique_ptr<Events> events_;
+  bool events_used_ = false;  // by this block
+  char begin_sync_ = 0;       // what was before the block is before each of its threads
+  char barrier_sync_[2];      // addresses that ThreadSanitizer ties the barrier's order to
 
   char* thread_locals_ = nullptr;  // this host thread's, static shared memory among them
   char* shared_arena_ = nullptr;   // dynamic shared memory ends at a guard page

@@ -9,6 +9,7 @@ namespace cpu {
 
 // Nothing can run and no thread is left to start, but not all have finished.
 void BlockRunner::resolve() {
+  if (events_used_ && lets_units_work()) return;
   std::vector<bool> waits(size_, false);
   for (unsigned i = 0; i < barrier_count_; ++i) waits[fibers_[at_barrier_[i]].thread] = true;
 
@@ -32,6 +33,7 @@ void BlockRunner::resolve() {
     progressed = true;
   }
   if (progressed) return;
+  if (why.empty() && events_used_) why = describe_waiting();
   if (why.empty()) {
     const auto gone = std::find(waits.begin(), waits.end(), false) - waits.begin();
     why = name_of(fibers_[at_barrier_[0]].thread) + " waits at " + name_of(*barrier_site_) +
@@ -60,6 +62,7 @@ void BlockRunner::abort(const std::string& why) {
   if (waves_used_)
     for (Wave& wave : waves_)
       if (wave.arrived > 0) complete(wave, kNoFiber);
+  if (events_used_) release_all_from_events();
 }
 
 std::string BlockRunner::name_of(unsigned thread) const {

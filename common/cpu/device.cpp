@@ -133,6 +133,17 @@ unsigned most_blocks() { return static_cast<unsigned>(device().blocks); }
 size_t available_memory() { return host::memory().available; }
 size_t total_memory() { return host::memory().total; }
 
+static std::atomic<size_t> asked_shared_bytes{Device::kMaxSharedBytes};
+size_t allowed_shared_bytes() { return asked_shared_bytes; }
+bool ask_for_shared_bytes(int bytes) {
+  if (bytes < 0 || static_cast<size_t>(bytes) > Device::kMostSharedBytes) return false;
+  const size_t asked = static_cast<size_t>(bytes);
+  size_t before = asked_shared_bytes;
+  while (before < asked && !asked_shared_bytes.compare_exchange_weak(before, asked)) {
+  }
+  return true;
+}
+
 // Kernels have no registers to run out of here, so which one it is does not matter.
 hipError_t occupancy(int* blocks, const void*, int block_size, size_t dynamic_shared_bytes) {
   if (const hipError_t lost = device_state(); lost != hipSuccess) return lost;
@@ -354,9 +365,7 @@ hipError_t hipFuncSetAttribute(const void* kernel, hipFuncAttribute attribute, i
   if (const hipError_t lost = cpu::device_state(); lost != hipSuccess) return lost;
   if (kernel == nullptr) return set_error(hipErrorInvalidDeviceFunction);
   if (attribute == hipFuncAttributeMaxDynamicSharedMemorySize)
-    return set_error(value >= 0 && static_cast<size_t>(value) <= Device::kMaxSharedBytes
-                         ? hipSuccess
-                         : hipErrorInvalidValue);
+    return set_error(cpu::ask_for_shared_bytes(value) ? hipSuccess : hipErrorInvalidValue);
   return set_error(attribute == hipFuncAttributePreferredSharedMemoryCarveout
                        ? hipSuccess
                        : hipErrorInvalidValue);

@@ -167,9 +167,10 @@ hipError_t refusal(const Launch& launch, std::string* why) {
     return refuse(hipErrorInvalidConfiguration,
                   "a block of " + text_of(launch.block) +
                       " threads; a device takes (1,1,1) to (1024,1024,64), and 1024 in all");
-  if (launch.shared_bytes > Device::kMaxSharedBytes)
+  if (launch.shared_bytes > allowed_shared_bytes())
     return refuse(hipErrorInvalidValue, std::to_string(launch.shared_bytes) +
-                                            " bytes of shared memory; a block has 65536");
+                                            " bytes of shared memory; a block has " +
+                                            std::to_string(allowed_shared_bytes()));
   if (launch.cooperative) {
     int per_multiprocessor = 0;
     static_cast<void>(

@@ -146,6 +146,8 @@ struct Device {
   static constexpr int kMaxBlockDim[3] = {1024, 1024, 64};
   static constexpr int kMaxGridDim[3] = {2147483647, 65535, 65535};
   static constexpr size_t kMaxSharedBytes = 64 * 1024;  // static and dynamic together
+  // Of kernels that ask for it with hipFuncSetAttribute, as on sm_90.
+  static constexpr size_t kMostSharedBytes = 227 * 1024;
   static constexpr int kMaxThreadsPerMultiprocessor = 2048;
 };
 // What all devices are alike in. Reads the environment at the first call. A wrong value is one line
@@ -155,5 +157,9 @@ const Device& device();
 // control group's, whichever is less.
 size_t available_memory();
 size_t total_memory();
+// Bytes of shared memory that a launch may have: kMaxSharedBytes, or the most that any kernel has
+// asked for.
+size_t allowed_shared_bytes();
+bool ask_for_shared_bytes(int bytes);  // false: no block has as many
 
 }  // namespace cpu

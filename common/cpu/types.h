@@ -15,6 +15,7 @@
 #define __constant__ __attribute__((unused))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // One host thread runs one block at a time, so what a block shares is what its host thread owns.
 #define __shared__ static thread_local

@@ -173,24 +173,39 @@ constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {gemm_mixed::launch_wgmma<T>
                                                      gemm_mixed::launch_warp_specialized<T>,
                                                      gemm_mixed::launch_clusters<T>};
 
+// Calls check(version) with those that this device can run.
+template <class T, class Check>
+void for_each_version_of_sm90(Check&& check) {
+  for (const auto launch : kVersionsOfSm90<T>)
+    for (const auto& version : kVersions<T>)
+      if (version.launch == launch && missing(version.needs).empty()) check(launch);
+}
+
+#if defined(GPU_BACKEND_CPU)
+// Of few multiprocessors.
+const std::vector<Shape> kShapesOfSm90 = {
+    {300, 776, 72}, {128, 256, 64}, {136, 1032, 328}, {150, 301, 40}};
+#else
+// The first three have more tiles of 128 x 256 than a GPU multiprocessors, so that blocks take
+// several and go on in the middle of the ring. An odd number of rows of tiles leaves a block of a
+// cluster without one. The rows of two are not aligned.
+const std::vector<Shape> kShapesOfSm90 = {{1544, 3080, 72}, {1416, 3080, 264}, {1500, 3001, 40},
+                                          {128, 256, 64},   {300, 1000, 1032}, {300, 1000, 1033}};
+#endif
+
 TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many stages per tile", "",
                    gpu::half, gpu::bfloat16) {
-  if (!missing(Needs::Sm90).empty()) return;
-  // The first three have more tiles of 128 x 256 than a GPU multiprocessors, so that blocks take
-  // several and go on in the middle of the ring. An odd number of rows of tiles leaves a block of a
-  // cluster without one. The rows of two are not aligned.
-  for (const Shape& shape : {Shape{1544, 3080, 72}, Shape{1416, 3080, 264}, Shape{1500, 3001, 40},
-                             Shape{128, 256, 64}, Shape{300, 1000, 1032}, Shape{300, 1000, 1033}}) {
+  for (const Shape& shape : kShapesOfSm90) {
     CAPTURE(shape.M, shape.N, shape.K);
     auto problem = integer_problem<TestType>(shape);
-    for (const auto launch : kVersionsOfSm90<TestType>) REQUIRE_OK(problem.check(launch, true));
+    for_each_version_of_sm90<TestType>(
+        [&](auto launch) { REQUIRE_OK(problem.check(launch, true)); });
   }
 }
 
 TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::half, gpu::bfloat16) {
-  if (!missing(Needs::Sm90).empty()) return;
   auto problem = integer_problem<TestType>({136, 264, 200});
-  for (const auto launch : kVersionsOfSm90<TestType>) {
+  for_each_version_of_sm90<TestType>([&](auto launch) {
     gpu::Stream stream;
     const gpu::Graph graph(stream, [&] {
       launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
@@ -201,7 +216,7 @@ TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::hal
     graph.launch(stream);
     stream.wait();
     REQUIRE_OK(problem.compare(problem.d_c.to_host(), true));
-  }
+  });
 }
 
 TEST_CASE("the versions of sm_90 refuse tf32") {

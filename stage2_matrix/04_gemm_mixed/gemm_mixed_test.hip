@@ -4,10 +4,15 @@
 
 #if defined(GPU_BACKEND_CPU)
 
+#include <utility>
+
 #include "common/half.h"
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/detail/matrix_unit.h"
+#include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tiles.h"
+#include "stage2_matrix/04_gemm_mixed/mistakes_for_tests.h"
 
 namespace gemm_mixed_test {
 
@@ -16,6 +21,9 @@ using gpu::half;
 void launch_without_barrier(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
                             hipStream_t stream);
 void launch_load_fragment(unsigned* out, const uint4* in, bool swizzled, int late);
+void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream);
+void launch_store(StoreMistake mistake, float* c, hipStream_t stream);
 
 // wmma_tiled for a single tile, without the barrier between staging and loading.
 static __global__ void gemm_without_barrier(float* c, const half* a, const half* b) {
@@ -65,6 +73,128 @@ void launch_load_fragment(unsigned* out, const uint4* in, bool swizzled, int lat
     LAUNCH((load_fragment<true, 0>), 1, 64, bytes, out, in);
   else
     LAUNCH((load_fragment<true, 1>), 1, 64, bytes, out, in);
+}
+
+// warp_specialized for a single tile of C, with one mistake.
+template <RingMistake kMistake>
+static __global__ void ring_with_mistake(float* c, const CUtensorMap map_c, const CUtensorMap map_a,
+                                         const CUtensorMap map_b, int steps) {
+  using gemm_mixed::kWarpGroup, gemm_mixed::kBoxRowBytes;
+  using Tile = gemm_mixed::SpecializedTile;
+  using Is = RingMistake;
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& shared = gemm_mixed::aligned_shared<gemm_mixed::SpecializedShared<half>>(dynamic);
+  const unsigned behind = kMistake == Is::misplaced_barrier ? 8 : 0;
+  if (threadIdx.x == 0) {
+    shared.init(kMistake == Is::too_many_arrivals_awaited ? 2 : 1);
+    if (kMistake == Is::too_few_arrivals_awaited)
+      for (auto& empty : shared.empty) empty.init(1);
+    gemm_mixed::publish_barriers();
+    if (kMistake == Is::not_published) shared.full[0].init(1);
+  }
+  __syncthreads();  // every thread knows the barriers
+
+  const int group = static_cast<int>(threadIdx.x) / kWarpGroup;
+  gemm_mixed::RingPlace place;
+  if (group == 0) {
+    if (threadIdx.x != 0) return;
+    for (int step = 0; step < steps; ++step, place.next()) {
+      auto& stage = shared.stages[place.stage];
+      auto& full = shared.full[place.stage];
+      if (kMistake != Is::stage_not_awaited)
+        shared.empty[place.stage].wait(place.parity ^
+                                       (kMistake == Is::wrong_parity_of_empty ? 0 : 1));
+      full.expect(kMistake == Is::too_few_bytes_expected    ? sizeof stage.a
+                  : kMistake == Is::too_many_bytes_expected ? sizeof stage + 16
+                                                            : sizeof stage);
+      gemm_mixed::load_box(stage.a, map_a, 0, step * Tile::kDepth, full);
+      for (int i = 0; i < Tile::kColumns / 64; ++i)
+        gemm_mixed::load_box(stage.b[i], map_b, step * Tile::kDepth, i * 64, full);
+    }
+    return;
+  }
+  const int consumer = group - 1;
+  const bool leads = threadIdx.x % kWarpGroup == 0;
+  float sums[128];
+  for (int step = 0; step < steps; ++step, place.next()) {
+    auto& stage = shared.stages[place.stage];
+    if (kMistake != Is::tiles_not_awaited) {
+      auto* full = reinterpret_cast<gemm_mixed::PhaseBarrier*>(
+          reinterpret_cast<unsigned char*>(&shared.full[place.stage]) + behind);
+      full->wait(place.parity ^ (kMistake == Is::wrong_parity_of_full ? 1 : 0));
+    }
+    if (kMistake != Is::sums_not_ordered) gemm_mixed::begin_wgmma();
+    for (int k = 0; k < Tile::kSteps; ++k) {
+      gemm_mixed::Descriptor a = gemm_mixed::describe_a(stage.a + consumer * 64 * Tile::kDepth, k);
+      if (kMistake == Is::no_swizzle_described) a &= ~(gemm_mixed::Descriptor{3} << 62);
+      if (kMistake == Is::step_of_the_other_operand) a += static_cast<unsigned>(k) * 126u;
+      const unsigned box_bytes =
+          kMistake == Is::wrong_distance_of_boxes ? kBoxRowBytes * 8 : sizeof stage.b[0];
+      gemm_mixed::multiply_64x256<half>(sums, a, gemm_mixed::describe_b(stage.b, box_bytes, k),
+                                        step + k > 0);
+    }
+    gemm_mixed::end_wgmma();
+    if (kMistake == Is::stage_given_back_early && leads) shared.empty[place.stage].arrive();
+    if (kMistake == Is::products_not_awaited)
+      gemm_mixed::wait_for_wgmma<1>();
+    else
+      gemm_mixed::wait_for_wgmma<0>();
+    if (kMistake != Is::stage_given_back_early && leads) shared.empty[place.stage].arrive();
+  }
+  gemm_mixed::store_64x256(map_c, consumer * 64, 0, sums, shared.stores[consumer], group);
+  if (kMistake != Is::stores_not_awaited && leads) gemm_mixed::wait_for_stores();
+  static_cast<void>(c);
+}
+
+template <RingMistake kMistake>
+static void launch_ring_with(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream) {
+  using Tile = gemm_mixed::SpecializedTile;
+  constexpr size_t kBytes = sizeof(gemm_mixed::SpecializedShared<half>) + gemm_mixed::kBoxAlignment;
+  gpu::allow_shared_bytes(ring_with_mistake<kMistake>, kBytes);
+  LAUNCH_ON(stream, (ring_with_mistake<kMistake>), 1, unsigned{Tile::kThreads}, kBytes, c,
+            gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
+            gemm_mixed::tensor_map(a, M, K, Tile::kRows),
+            gemm_mixed::tensor_map(b, K, N, Tile::kDepth), static_cast<int>(K) / Tile::kDepth);
+}
+
+template <int... kMistakes>
+static void launch_ring_of(RingMistake mistake, std::integer_sequence<int, kMistakes...>, float* c,
+                           const half* a, const half* b, size_t M, size_t N, size_t K,
+                           hipStream_t stream) {
+  using Launch = decltype(&launch_ring_with<RingMistake::none>);
+  static constexpr Launch kLaunches[] = {&launch_ring_with<RingMistake{kMistakes}>...};
+  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
+}
+void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream) {
+  launch_ring_of(mistake, std::make_integer_sequence<int, kRingMistakes>(), c, a, b, M, N, K,
+                 stream);
+}
+
+// c (64, 32): row by row 0, 1, 2 ..., through shared memory and the TMA.
+static __global__ void store_with_mistake(const CUtensorMap map_c, StoreMistake mistake) {
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& box = gemm_mixed::aligned_shared<gemm_mixed::StoreBuffer>(dynamic).boxes[0];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * 32; i += gemm_mixed::kWarpGroup) {
+    const int row = i / 32, chunk = i % 32 / 4;
+    const int place = mistake == StoreMistake::no_swizzle ? chunk : chunk ^ row % 8;
+    box[row * 32 + place * 4 + i % 4] = static_cast<float>(i);
+  }
+  if (mistake != StoreMistake::no_fence) gemm_mixed::fence_for_tma();
+  __syncthreads();  // the box is complete, for the TMA too
+  if (thread != 0) return;
+  gemm_mixed::store_box(map_c, 0, 0, box);
+  if (mistake != StoreMistake::group_not_ended) gemm_mixed::end_stores();
+  if (mistake == StoreMistake::overwritten_early) box[5] = 0;
+  if (mistake != StoreMistake::not_awaited) gemm_mixed::wait_until_stores_have_read();
+  if (mistake != StoreMistake::overwritten_early) box[5] = 0;
+}
+void launch_store(StoreMistake mistake, float* c, hipStream_t stream) {
+  LAUNCH_ON(stream, store_with_mistake, 1, unsigned{gemm_mixed::kWarpGroup},
+            sizeof(gemm_mixed::StoreBuffer) + gemm_mixed::kBoxAlignment,
+            gemm_mixed::tensor_map(c, 64, 32, 64), mistake);
 }
 
 }  // namespace gemm_mixed_test

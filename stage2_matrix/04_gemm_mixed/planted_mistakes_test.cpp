@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "common/testing.h"
+#include "stage2_matrix/04_gemm_mixed/mistakes_for_tests.h"
 #include "stage2_matrix/04_gemm_mixed/mixed_products_for_tests.h"
 
 using namespace gemm_mixed_test;
@@ -77,5 +78,65 @@ TEST_CASE("a missing barrier, a wrong swizzle and a copy not waited for are caug
   REQUIRE(fragments_are_right(true, 0));
   REQUIRE(!fragments_are_right(false, 0));
   REQUIRE(!fragments_are_right(true, 1));
+}
+
+namespace {
+
+// What comes of a kernel: its result is right or wrong, or the CPU backend stops it.
+enum class Outcome { right, wrong, stopped };
+
+// `is_right()` launches a kernel on memory of its own and looks at what it has computed.
+template <class IsRight>
+Outcome outcome_of(IsRight&& is_right) {
+  Outcome outcome = Outcome::stopped;
+  try {
+    outcome = is_right() ? Outcome::right : Outcome::wrong;
+  } catch (const gpu::Error&) {
+    REQUIRE(hipDeviceReset() == hipSuccess);
+  }
+  return outcome;
+}
+
+Outcome outcome_of(RingMistake mistake) {
+  return outcome_of([&] {
+    auto problem = integer_problem<half>({128, 256, 640});
+    launch_ring(mistake, problem.d_c.data(), problem.d_a.data(), problem.d_b.data(),
+                problem.shape.M, problem.shape.N, problem.shape.K, nullptr);
+    return problem.compare(problem.d_c.to_host(), true).ok;
+  });
+}
+
+Outcome outcome_of(StoreMistake mistake) {
+  return outcome_of([&] {
+    Guarded<float> d_c(64 * 32, 0);
+    launch_store(mistake, d_c.data(), nullptr);
+    const std::vector<float> c = d_c.to_host();
+    bool right = true;
+    for (size_t i = 0; i < c.size(); ++i) right = right && c[i] == static_cast<float>(i);
+    return right;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("mistakes with mbarriers, the TMA and wgmma are caught", "[harness]") {
+  REQUIRE(outcome_of(RingMistake::none) == Outcome::right);
+  for (int i = 1; i < kRingMistakes; ++i) {
+    CAPTURE(i);
+    const auto mistake = static_cast<RingMistake>(i);
+    const bool multiplies_others = mistake == RingMistake::step_of_the_other_operand ||
+                                   mistake == RingMistake::wrong_distance_of_boxes;
+    REQUIRE(outcome_of(mistake) == (multiplies_others ? Outcome::wrong : Outcome::stopped));
+  }
+}
+
+TEST_CASE("mistakes with stores through the TMA are caught", "[harness]") {
+  REQUIRE(outcome_of(StoreMistake::none) == Outcome::right);
+  for (int i = 1; i < kStoreMistakes; ++i) {
+    CAPTURE(i);
+    const auto mistake = static_cast<StoreMistake>(i);
+    const bool is_elsewhere = mistake == StoreMistake::no_swizzle;
+    REQUIRE(outcome_of(mistake) == (is_elsewhere ? Outcome::wrong : Outcome::stopped));
+  }
 }
 #endif

@@ -5,15 +5,18 @@
 //   TMA          one thread has a box of a matrix copied between global and shared memory
 //   setmaxnreg   a warp group (four warps, 128 threads) gives registers back or takes more
 //
-// PTX ISA, sections "mbarrier", "cp.async.bulk.tensor" and "setmaxnreg". NVIDIA GPUs only: the CPU
-// backend does not have them yet.
+// PTX ISA, sections "mbarrier", "cp.async.bulk.tensor" and "setmaxnreg". On the CPU backend the
+// functions do in software what each instruction does: detail/instructions_sm90_cpu.h. AMD has none
+// of them.
 #pragma once
 
 #include "common/gpu_runtime.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
+#if defined(GPU_BACKEND_CUDA)
 #include <cuda.h>
+#endif
 
 #include <cstdint>
 
@@ -31,6 +34,22 @@ inline constexpr bool kHaveWgmma = true;
 #endif
 
 inline constexpr int kWarpGroup = 128;  // threads
+
+// Where a box of a map with four dimensions is: rows and columns of a matrix, which are many
+// matrices.
+struct BoxPlace {
+  int row, column, matrix, group;  // matrix `matrix` of group `group`
+};
+
+}  // namespace gemm_mixed
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90_cpu.h"
+
+#else
+
+namespace gemm_mixed {
 
 // ---- mbarrier ---------------------------------------------------------------------------------
 
@@ -97,10 +116,7 @@ __device__ inline void load_box(void* to, const CUtensorMap& map, int row, int c
       : "memory");
 }
 
-// The same of a map with four dimensions: rows and columns of a matrix, which are many matrices.
-struct BoxPlace {
-  int row, column, matrix, group;  // matrix `matrix` of group `group`
-};
+// The same of a map with four dimensions.
 __device__ inline void load_box(void* to, const CUtensorMap& map, const BoxPlace& at,
                                 PhaseBarrier& full) {
   asm volatile(
@@ -176,6 +192,12 @@ __device__ inline bool any_of_threads(int number, int threads, bool value) {
       : "memory");
   return any != 0;
 }
+
+}  // namespace gemm_mixed
+
+#endif
+
+namespace gemm_mixed {
 
 // ---- Shared memory ----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 #include "stage2_matrix/04_gemm_mixed/detail/wgmma_sm90.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 namespace gemm_mixed {
 

@@ -4,9 +4,11 @@
 
 #include "common/gpu_runtime.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
+#if defined(GPU_BACKEND_CUDA)
 #include <cudaTypedefs.h>
+#endif
 
 #include <algorithm>
 #include <cstddef>
@@ -27,6 +29,16 @@ bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_
          chunks_are_aligned(c, N * sizeof(float)) && chunks_are_aligned(a, K * sizeof(T)) &&
          chunks_are_aligned(b, N * sizeof(T));
 }
+
+}  // namespace gemm_mixed
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90_cpu.h"
+
+#else
+
+namespace gemm_mixed {
 
 template <class T>
 inline constexpr CUtensorMapDataType kTensorType = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
@@ -74,5 +86,7 @@ CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned bo
 }
 
 }  // namespace gemm_mixed
+
+#endif
 
 #endif

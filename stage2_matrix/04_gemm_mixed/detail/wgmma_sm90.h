@@ -24,7 +24,7 @@
 
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 namespace gemm_mixed {
 
@@ -50,6 +50,16 @@ __device__ inline Descriptor describe_a(const void* rows, int step) {
 __device__ inline Descriptor describe_b(const void* boxes, unsigned box_bytes, int step) {
   return describe(boxes, box_bytes) + static_cast<Descriptor>(step * 16 * kBoxRowBytes / 16);
 }
+
+}  // namespace gemm_mixed
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "stage2_matrix/04_gemm_mixed/detail/wgmma_sm90_cpu.h"
+
+#else
+
+namespace gemm_mixed {
 
 // Before a thread's first wgmma, and after it has touched the sums otherwise.
 __device__ inline void begin_wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -150,5 +160,7 @@ __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned 
 #undef WGMMA_TEN
 
 }  // namespace gemm_mixed
+
+#endif
 
 #endif

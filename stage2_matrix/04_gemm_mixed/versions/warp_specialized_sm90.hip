@@ -10,7 +10,7 @@
 
 namespace gemm_mixed {
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 // C = A·B    A (M,K)  B (K,N)  C (M,N), row-major, as tma_takes() wants them; K in `steps` stages.
 // Fixes : wgmma's blocks wait for each of their copies, and multiply nothing while they store C.

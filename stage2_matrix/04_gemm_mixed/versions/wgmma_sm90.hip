@@ -9,7 +9,7 @@
 
 namespace gemm_mixed {
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 // A tile of A and one of B, 128 x 128 each, in boxes of 128 rows of 64 elements.
 inline constexpr int kWgmmaSide = 128, kWgmmaSteps = kWgmmaSide / 16;

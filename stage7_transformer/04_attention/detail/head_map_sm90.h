@@ -4,7 +4,11 @@
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 #include "stage7_transformer/04_attention/views.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if defined(GPU_BACKEND_CPU)
+
+#include "stage7_transformer/04_attention/detail/head_map_sm90_cpu.h"
+
+#elif defined(GPU_BACKEND_CUDA)
 
 namespace attention {
 

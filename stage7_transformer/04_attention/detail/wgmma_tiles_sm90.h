@@ -5,7 +5,7 @@
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
 #include "stage7_transformer/04_attention/detail/special_sm80.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 namespace attention {
 

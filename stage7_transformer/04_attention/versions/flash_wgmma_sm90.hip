@@ -9,7 +9,7 @@
 
 namespace attention {
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 // out = softmax(scale Q K^T) V      Q, out (B,H,Tq,D)  K, V (B,H,Tk,D)
 // lse = log sum of exp(scale Q K^T)       lse (B,H,Tq), may be null
@@ -68,7 +68,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         GPU_UNROLL
         for (int box = 0; box < Tile::kBoxes; ++box)
           take_out_special<false, Tile::kKeys, ConsumerThreads<Tile>>(
-              reinterpret_cast<float(&)[1][8][4]>(out[0][8 * box]),
+              reinterpret_cast<float(*)[1][8][4]>(out)[box],
               reinterpret_cast<uint4*>(shared.v[stage][box]), own + warp_row, key, shape);
       };
 
@@ -126,7 +126,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
       for (int box = 0; box < Tile::kBoxes; ++box)
         store_chunks<true>(block.row(to, own) + 64 * box, to.stride_row, shape.D - 64 * box,
                            shape.Tq - own, reinterpret_cast<uint4*>(q[box]), warp_row,
-                           reinterpret_cast<const float(&)[1][8][4]>(out[0][8 * box]), factors);
+                           reinterpret_cast<const float(*)[1][8][4]>(out)[box], factors);
     }
   }
 }

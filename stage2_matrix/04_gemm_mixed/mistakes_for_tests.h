@@ -1,0 +1,53 @@
+// The mistakes with the instructions of sm_90 that the tests plant, and the kernels that have them.
+#pragma once
+
+#include <cstddef>
+
+#include "common/gpu_runtime.h"
+#include "common/half.h"
+
+namespace gemm_mixed_test {
+
+// In the ring of a producer and its consumers.
+enum class RingMistake {
+  none,
+  wrong_parity_of_full,
+  wrong_parity_of_empty,
+  tiles_not_awaited,
+  stage_not_awaited,
+  too_few_bytes_expected,
+  too_many_bytes_expected,
+  too_few_arrivals_awaited,
+  too_many_arrivals_awaited,
+  not_published,
+  misplaced_barrier,
+  sums_not_ordered,
+  products_not_awaited,
+  stage_given_back_early,
+  no_swizzle_described,
+  step_of_the_other_operand,
+  wrong_distance_of_boxes,
+  stores_not_awaited,
+};
+inline constexpr int kRingMistakes = static_cast<int>(RingMistake::stores_not_awaited) + 1;
+
+// c = a b of fp16 for one tile of C, as warp_specialized computes it: M = 128, N = 256, K a
+// multiple of 64.
+void launch_ring(RingMistake mistake, float* c, const gpu::half* a, const gpu::half* b, size_t M,
+                 size_t N, size_t K, hipStream_t stream);
+
+// In a store through shared memory.
+enum class StoreMistake {
+  none,
+  no_fence,
+  no_swizzle,
+  group_not_ended,
+  overwritten_early,
+  not_awaited,
+};
+inline constexpr int kStoreMistakes = static_cast<int>(StoreMistake::not_awaited) + 1;
+
+// c (64, 32): row by row 0, 1, 2 ...
+void launch_store(StoreMistake mistake, float* c, hipStream_t stream);
+
+}  // namespace gemm_mixed_test
