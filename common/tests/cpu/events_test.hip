@@ -1,0 +1,150 @@
+// What threads wait for beside the block's barrier: phases, barriers with numbers, copies. What is
+// said where they wait for ever.
+#include <string>
+
+#include "common/cpu/events.h"
+#include "common/cpu/internal.h"
+#include "common/gpu.h"
+#include "common/testing.h"
+
+namespace {
+
+constexpr unsigned kThreads = 64, kBytes = 4096;
+
+__device__ inline cpu::Caller caller(const cpu::Site& site) { return {cpu::caller_number(), site}; }
+#define HERE caller({__FILE__, __LINE__, "events_test"})
+
+__device__ inline void wait_for_phase(std::uint64_t* state, unsigned parity,
+                                      int line = __builtin_LINE()) {
+  const uint3 self = threadIdx;
+  const cpu::Site site{"events_test.hip", line, "wait_for_phase()"};
+  cpu::wait(cpu::arrive_for_phase(caller(site), state, parity), self);
+}
+__device__ inline bool meet(int number, int threads, bool vote, int line = __builtin_LINE()) {
+  const uint3 self = threadIdx;
+  const cpu::Site site{"events_test.hip", line, "meet()"};
+  bool any = false;
+  cpu::wait(cpu::arrive_at_number(caller(site), number, threads, false, vote, &any), self);
+  return any;
+}
+
+// Thread 0 counts `rounds` up, the others wait for each of them; then all arrive for the next.
+__global__ void count_in_phases(int* seen, int rounds, int arrivals) {
+  DYNAMIC_SHARED(std::uint64_t, barriers);  // full, empty, and the number between them
+  int* number = reinterpret_cast<int*>(barriers + 2);
+  if (threadIdx.x == 0) {
+    cpu::init_phases(HERE, barriers, 1);
+    cpu::init_phases(HERE, barriers + 1, arrivals);
+  }
+  __syncthreads();  // the barriers are there
+  for (int round = 0; round < rounds; ++round) {
+    const unsigned parity = static_cast<unsigned>(round) & 1;
+    if (threadIdx.x == 0) {
+      wait_for_phase(barriers + 1, parity ^ 1);
+      *number = round;
+      cpu::arrive_in_phase(HERE, barriers, 0);
+      cpu::go_on();
+    } else {
+      wait_for_phase(barriers, parity);
+      seen[threadIdx.x] += *number;
+      cpu::arrive_in_phase(HERE, barriers + 1, 0);
+      cpu::go_on();
+    }
+  }
+}
+
+// The threads of each half meet, and know how one of them voted.
+__global__ void meet_in_halves(int* seen, unsigned who) {
+  const int half = threadIdx.x < kThreads / 2 ? 0 : 1;
+  for (int round = 0; round < 5; ++round)
+    seen[threadIdx.x] += meet(1 + half, kThreads / 2, threadIdx.x == who);
+}
+
+__global__ void meet_as(int others) { meet(3, threadIdx.x == 9 ? others : kThreads, false); }
+
+__global__ void wait_for_nothing() {
+  DYNAMIC_SHARED(std::uint64_t, barriers);
+  wait_for_phase(barriers, 0);
+}
+
+__global__ void uses_shared(int* out) {
+  DYNAMIC_SHARED(int, shared);
+  shared[threadIdx.x] = 1;
+  out[threadIdx.x] = shared[threadIdx.x];
+}
+
+struct Numbers {
+  Numbers() {
+    HIP_CHECK(hipMalloc(&data, kThreads * sizeof(int)));
+    HIP_CHECK(hipMemset(data, 0, kThreads * sizeof(int)));
+  }
+  ~Numbers() {
+    static_cast<void>(hipFree(data));
+    static_cast<void>(hipGetLastError());  // after a reset it is freed already
+  }
+  int at(unsigned thread) {
+    int host[kThreads];
+    HIP_CHECK(hipMemcpy(host, data, sizeof host, hipMemcpyDeviceToHost));
+    return host[thread];
+  }
+  int* data = nullptr;
+};
+
+template <class Launch>
+std::string diagnosis_of(Launch&& launch) {
+  launch();
+  REQUIRE(hipDeviceSynchronize() == hipErrorLaunchFailure);
+  const std::string line = cpu::last_diagnosis();
+  REQUIRE(hipDeviceReset() == hipSuccess);
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("threads wait for phases, round after round") {
+  Numbers seen;
+  LAUNCH(count_in_phases, 1, kThreads, kBytes, seen.data, 10, int{kThreads} - 1);
+  for (unsigned thread = 1; thread < kThreads; ++thread) CHECK(seen.at(thread) == 45);
+}
+
+TEST_CASE("barriers with numbers let a part of a block meet, and tell its vote") {
+  Numbers seen;
+  LAUNCH(meet_in_halves, 1, kThreads, 0, seen.data, 3u);
+  CHECK(seen.at(0) == 5);
+  CHECK(seen.at(kThreads / 2 - 1) == 5);
+  CHECK(seen.at(kThreads / 2) == 0);
+}
+
+TEST_CASE("who waits for ever is named, with barrier and phase") {
+  Numbers seen;
+  const std::string late = diagnosis_of(
+      [&] { LAUNCH(count_in_phases, 1, kThreads, kBytes, seen.data, 10, int{kThreads}); });
+  CHECK(contains_text(late, "kernel count_in_phases, block (0,0,0): thread ("));
+  CHECK(contains_text(late, "waits at wait_for_phase() events_test.hip:"));
+  CHECK(contains_text(late, "for phase 1 of barrier 0 in the order of init(), which has 0 of 1"));
+  const std::string number = diagnosis_of([&] { LAUNCH(meet_as, 1, kThreads - 1, 0, kThreads); });
+  CHECK(contains_text(number, "barrier number 3, where 63 of 64 threads have arrived"));
+}
+
+TEST_CASE("barriers used in ways that do not fit are reported") {
+  const std::string counts = diagnosis_of([] { LAUNCH(meet_as, 1, kThreads, 0, 32); });
+  CHECK(contains_text(counts, "barrier 3 of "));
+  const std::string none = diagnosis_of([] { LAUNCH(wait_for_nothing, 1, 1, kBytes); });
+  CHECK(contains_text(none, "thread (0,0,0) at wait_for_phase() events_test.hip:"));
+  CHECK(contains_text(none, "the barrier is not initialized"));
+}
+
+TEST_CASE("a kernel that asks gets more shared memory, up to what sm_90 has") {
+  Numbers out;
+  constexpr size_t kMuch = 200 * 1024;
+  const auto launch = [&] {
+    LAUNCH(uses_shared, 1, kThreads, kMuch, out.data);
+    HIP_CHECK(hipDeviceSynchronize());
+  };
+  REQUIRE_THROWS_AS(launch(), gpu::Error);
+  REQUIRE_THROWS_AS(gpu::allow_shared_bytes(uses_shared, cpu::Device::kMostSharedBytes + 1),
+                    gpu::Error);
+  gpu::allow_shared_bytes(uses_shared, kMuch);
+  launch();
+  CHECK(out.at(kThreads - 1) == 1);
+}
