@@ -41,13 +41,14 @@ namespace gpu {
 
 #if defined(GPU_BACKEND_CPU)
 #define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...) \
-  LAUNCH_ON_CPU(stream, false, kernel, grid, block, shared_bytes, __VA_ARGS__)
+  LAUNCH_ON_CPU(stream, 1, kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_COOPERATIVE(kernel, grid, block, shared_bytes, ...) \
-  LAUNCH_ON_CPU(nullptr, true, kernel, grid, block, shared_bytes, __VA_ARGS__)
+  LAUNCH_ON_CPU(nullptr, cpu::kWholeGrid, kernel, grid, block, shared_bytes, __VA_ARGS__)
 // The lambda lets the compiler inline the kernel into the loop over the threads of a block.
-#define LAUNCH_ON_CPU(stream, cooperative, kernel, grid, block, shared_bytes, ...)  \
+// `together` blocks, neighbours along x, run at the same time.
+#define LAUNCH_ON_CPU(stream, together, kernel, grid, block, shared_bytes, ...)     \
   do {                                                                              \
-    cpu::launcher(#kernel, grid, block, shared_bytes, stream, cooperative,          \
+    cpu::launcher(#kernel, grid, block, shared_bytes, stream, together,             \
                   [=](auto... arguments) { (kernel)(arguments...); })(__VA_ARGS__); \
     ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__);      \
   } while (0)

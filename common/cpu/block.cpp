@@ -15,6 +15,7 @@
 #include <string>
 
 #include "common/cpu/block_events.h"
+#include "common/cpu/cluster.h"
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/guard_pages.h"
 #include "common/cpu/internal.h"
@@ -56,8 +57,9 @@ BlockRunner::~BlockRunner() {
 }
 
 bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid,
-                      bool again) {
-  launch_ = &launch, body_ = body, grid_ = grid;
+                      Cluster* cluster, bool again) {
+  launch_ = &launch, body_ = body, grid_ = grid, cluster_ = cluster;
+  rank_ = cluster != nullptr ? block.x % cluster->blocks() : 0;
   launch_number_ = launch_number;
   position_ = {block,
                {launch.block.x, launch.block.y, launch.block.z},
@@ -66,7 +68,8 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
   started_ = finished_ = current_ = 0;
   ready_head_ = ready_tail_ = barrier_count_ = 0;
   phase_ = votes_[0] = votes_[1] = 0;
-  precise_ = again || grid != nullptr || sanitizer::kThreads || order_ != Order::forward;
+  precise_ = again || grid != nullptr || cluster != nullptr || sanitizer::kThreads ||
+             order_ != Order::forward;
   is_again = again;
   if (waves_used_) {
     for (Wave& wave : waves_) wave.arrived = 0, wave.waiting = wave.votes[0] = wave.votes[1] = 0;
@@ -81,6 +84,8 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
       while (fibers_.size() <= size_) idle_.push_back(new_fiber());
   }
   aborting_ = block_aborted = false;
+  diagnosis_.clear();
+  if (cluster != nullptr && !cluster->begin(rank_, *this)) return false;
   progress = progress + 1;
   running = true;
   sanitizer::release(&begin_sync_);

@@ -53,6 +53,8 @@ class Random {
 
 // Where all blocks of a cooperative launch meet, each on its own host thread.
 class GridBarrier;
+// Blocks that take turns, each on its own host thread.
+class Cluster;
 
 // What common/cpu/events.h has: what threads can wait for beside the block's barrier.
 struct Events;
@@ -71,10 +73,12 @@ class BlockRunner {
   BlockRunner(const BlockRunner&) = delete;
   BlockRunner& operator=(const BlockRunner&) = delete;
 
-  // Runs one block to its end. False if it was aborted; diagnosis() then says why.
+  // Runs one block to its end. False if it was aborted; diagnosis() then says why, and is empty
+  // where another block of its cluster was to blame.
   // `again`: it was interrupted once, and which thread that was is to be found out. Each GPU thread
   // has a fiber of its own then.
-  bool run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid, bool again);
+  bool run(const Launch& launch, const void* body, uint3 block, GridBarrier* grid, Cluster* cluster,
+           bool again);
 
   const std::string& diagnosis() const { return diagnosis_; }
   // "kernel scale, block (3,0,0), thread (17,0,0)" for what runs now.
@@ -130,6 +134,17 @@ class BlockRunner {
   void begin_product(const Caller& caller, const Product& product, float* sums,
                      const unsigned* held);
   Switch arrive_for_products(const Caller& caller, unsigned late);
+  unsigned block_of_cluster() const { return rank_; }
+  Switch arrive_at_cluster(const Caller& caller);
+  void arrive_in_phase_of(const Caller& caller, unsigned rank, const std::uint64_t* state);
+  void begin_load_for(const Caller& caller, unsigned blocks, void* to, const TensorMap& map,
+                      const int* at, std::uint64_t* state);
+
+  // What the cluster asks, while the block stands still.
+  bool any_ready() const { return ready_head_ != ready_tail_; }
+  bool has_units_at_work() const;
+  bool has_waves_to_complete() const;
+  bool waits_for_own_event() const;
 
  private:
   // A stack, and what the GPU thread on it waits for. Fiber 0 is the host thread's own stack.
@@ -159,7 +174,6 @@ class BlockRunner {
   Switch next_switch();
   void switch_to(unsigned fiber);
   void make_ready(unsigned fiber);
-  bool any_ready() const { return ready_head_ != ready_tail_; }
   // Is a thread that has waited next? Else one that has not started.
   bool resumes_one() { return any_ready() && (order_ != Order::random || !starts_one()); }
   bool starts_one();
@@ -186,6 +200,14 @@ class BlockRunner {
   Events& events_of(const Caller& caller);
   void report(const Caller& caller, const std::string& mistake);
   size_t find_phases(const Caller& caller, const std::uint64_t* state);
+  size_t find_phases_of(const Caller& caller, BlockRunner& block, const std::uint64_t* state);
+  void count_arrival(const Caller& caller, BlockRunner& block, size_t number, unsigned bytes);
+  BlockRunner* find_block(const Caller& caller, unsigned rank);
+  void load(const Caller& caller, BlockRunner& block, void* to, const TensorMap& map, const int* at,
+            const std::uint64_t* state);
+  void meet_cluster();
+  std::string describe_cluster() const;
+  std::string name_of_block(unsigned rank) const;
   void end_phase_if_complete(size_t number);
   Switch arrive(const Caller& caller, unsigned number, unsigned threads, bool goes_on, bool vote,
                 bool* any);
@@ -206,6 +228,8 @@ class BlockRunner {
   unsigned launch_number_ = 0;  // of the launch that is or was the last one here
   Position position_{};
   GridBarrier* grid_ = nullptr;
+  Cluster* cluster_ = nullptr;
+  unsigned rank_ = 0;  // in the cluster
   bool precise_ = false, aborting_ = false;
   const Order::Kind order_ = order().kind;
   Random random_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/cpu/block.h"
+#include "common/cpu/cluster.h"
 #include "common/cpu/events.h"
 #include "common/cpu/sanitizers.h"
 
@@ -16,10 +17,6 @@ namespace {
 
 // What *state of barrier number i is: nothing that is in memory by chance.
 constexpr std::uint64_t kBarrierMark = 0xB4221E2000000000u;
-
-std::string of_all(unsigned arrived, unsigned all) {
-  return std::to_string(arrived) + " of " + std::to_string(all);
-}
 
 }  // namespace
 
@@ -65,10 +62,18 @@ void BlockRunner::publish_phases() {
 
 // Its number; that of none where init_phases was not called for it.
 size_t BlockRunner::find_phases(const Caller& caller, const std::uint64_t* state) {
-  const auto& all = events_of(caller).phases;
+  events_of(caller);
+  return find_phases_of(caller, *this, state);
+}
+
+// The same of a block's barrier at `state`, which the caller's block has found.
+size_t BlockRunner::find_phases_of(const Caller& caller, BlockRunner& block,
+                                   const std::uint64_t* state) {
+  const auto& all = block.events().phases;
   const std::uint64_t number = *state - kBarrierMark;
   if (number < all.size() && all[number].state == state) return number;
-  report(caller, "the barrier is not initialized");
+  report(caller, "the barrier is not initialized" +
+                     (&block == this ? "" : " in " + name_of_block(block.rank_)));
   return all.size();
 }
 
@@ -76,12 +81,19 @@ void BlockRunner::arrive_in_phase(const Caller& caller, std::uint64_t* state, un
   const size_t number = find_phases(caller, state);
   if (number == events_->phases.size()) return;
   auto& phases = events_->phases[number];
-  if (phases.missing == 0)
-    return report(caller, "arrives a time too many in phase " + std::to_string(phases.phase));
   sanitizer::release(&phases.sync[phases.phase & 1]);
+  count_arrival(caller, *this, number, bytes);
+}
+
+void BlockRunner::count_arrival(const Caller& caller, BlockRunner& block, size_t number,
+                                unsigned bytes) {
+  auto& phases = block.events_->phases[number];
+  if (phases.missing == 0)
+    return report(caller, "arrives a time too many in phase " + std::to_string(phases.phase) +
+                              (&block == this ? "" : " of " + name_of_block(block.rank_)));
   phases.bytes += bytes;
   --phases.missing;
-  end_phase_if_complete(number);
+  block.end_phase_if_complete(number);
 }
 
 void BlockRunner::end_phase_if_complete(size_t number) {
@@ -137,11 +149,15 @@ Switch BlockRunner::arrive(const Caller& caller, unsigned number, unsigned threa
   barrier.any = barrier.any || vote;
   Fiber& fiber = fibers_[current_];
   fiber.site = &caller.site;
-  fiber.sync = &barrier.sync[barrier.phase & 1];
+  char* const sync =
+      number == Events::kOfCluster && cluster_ != nullptr ? cluster_->sync : barrier.sync;
+  fiber.sync = &sync[barrier.phase & 1];
   sanitizer::release(fiber.sync);
   const bool is_last = ++barrier.arrived == threads;
   if (!goes_on) barrier.waiting.push_back({current_, any});
-  if (is_last && number >= Events::kNumbers)
+  if (is_last && number == Events::kOfCluster)
+    meet_cluster();
+  else if (is_last && number >= Events::kNumbers)
     events_->due.push_back(number);
   else if (is_last)
     open(barrier);
@@ -166,16 +182,26 @@ unsigned BlockRunner::shared_address(const void* pointer) const {
 
 void BlockRunner::begin_load(const Caller& caller, void* to, const TensorMap& map, const int* at,
                              std::uint64_t* state) {
-  const size_t number = find_phases(caller, state);
-  if (number == events_->phases.size()) return;
-  if (!events_->phases[number].is_published)
-    return report(caller, "publish_barriers() was not called behind this barrier's init()");
-  const unsigned bytes = map.box_rows() * TensorMap::kRowBytes;
-  if (events_->view.holds(to, bytes) &&
-      events_->products.is_reading(events_->view.offset(to), bytes))
-    return report(caller, "overwrites a tile that a product reads");
-  sanitizer::release(&events_->copies_sync);
-  report(caller, events_->copies.begin_load(to, map, at, number));
+  events_of(caller);
+  load(caller, *this, to, map, at, state);
+}
+// To a block of the cluster: `to` and `state` are there.
+void BlockRunner::load(const Caller& caller, BlockRunner& block, void* to, const TensorMap& map,
+                       const int* at, const std::uint64_t* state) {
+  const size_t number = find_phases_of(caller, block, state);
+  Events& events = *block.events_;
+  if (number == events.phases.size()) return;
+  const auto mistake = [&]() -> std::string {
+    if (!events.phases[number].is_published)
+      return "publish_barriers() was not called behind this barrier's init()";
+    const unsigned bytes = map.box_rows() * TensorMap::kRowBytes;
+    if (events.view.holds(to, bytes) && events.products.is_reading(events.view.offset(to), bytes))
+      return "overwrites a tile that a product reads";
+    sanitizer::release(&events.copies_sync);
+    return events.copies.begin_load(to, map, at, number);
+  }();
+  if (!mistake.empty())
+    report(caller, (&block == this ? "" : "in " + name_of_block(block.rank_) + ": ") + mistake);
 }
 void BlockRunner::begin_store(const Caller& caller, const TensorMap& map, const int* at,
                               const void* from) {
@@ -206,6 +232,10 @@ Switch BlockRunner::arrive_for_products(const Caller& caller, unsigned late) {
 }
 
 // ---- The block ----------------------------------------------------------------------------------
+
+bool BlockRunner::has_units_at_work() const {
+  return events_used_ && events_->due.size() + events_->copies.loads() > 0;
+}
 
 // All threads wait: units work until one of them can go on. True if one can. Products come before
 // copies, as long as the order of threads is forward.
@@ -243,32 +273,6 @@ void BlockRunner::end_load(size_t i) {
   sanitizer::release(&phases.sync[phases.phase & 1]);
   phases.bytes -= load.bytes;
   end_phase_if_complete(load.barrier);
-}
-
-// Who waits for which event, of the first that waits for one; empty where none does.
-std::string BlockRunner::describe_waiting() const {
-  const auto waits = [&](unsigned fiber) {
-    return name_of(fibers_[fiber].thread) + " waits at " + name_of(*fibers_[fiber].site) + " for ";
-  };
-  const auto& all = events_->phases;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const auto& p = all[i];
-    if (p.waiting.empty()) continue;
-    return waits(p.waiting[0]) + "phase " + std::to_string(p.phase) + " of barrier " +
-           std::to_string(i) + " in the order of init(), which has " +
-           of_all(p.arrivals - p.missing, p.arrivals) + " arrivals and misses " +
-           std::to_string(p.bytes) + " bytes, and no other thread can go on";
-  }
-  for (unsigned n = 0; n < events_->numbers.size(); ++n) {
-    const auto& b = events_->numbers[n];
-    if (b.waiting.empty()) continue;
-    const std::string which =
-        n < Events::kNumbers ? "barrier number " + std::to_string(n)
-                             : "the products of warp group " + std::to_string(n - Events::kNumbers);
-    return waits(b.waiting[0].fiber) + which + ", where " + of_all(b.arrived, b.threads) +
-           " threads have arrived, and no other thread can go on";
-  }
-  return "";
 }
 
 void BlockRunner::release_all_from_events() {

@@ -13,7 +13,7 @@
 
 namespace cpu {
 
-// A barrier with a number, or that of a warp group which waits for its products.
+// A barrier with a number, that of a warp group which waits for its products, or the cluster's.
 struct EventNumber {
   unsigned threads = 0, arrived = 0, phase = 0, late = 0;
   bool any = false;
@@ -28,6 +28,8 @@ struct EventNumber {
 struct Events {
   static constexpr unsigned kNumbers = 16;  // of the kernel; warp groups have those behind
   static constexpr unsigned kMostWarpGroups = 1024 / kWarpGroupThreads;
+  static constexpr unsigned kOfCluster =
+      kNumbers + kMostWarpGroups;  // the cluster has the last one
 
   // A barrier that counts phases. It is known by its address and by what init_phases leaves there.
   struct Phases {
@@ -50,7 +52,7 @@ struct Events {
   }
 
   std::deque<Phases> phases;
-  std::array<EventNumber, kNumbers + kMostWarpGroups> numbers;
+  std::array<EventNumber, kOfCluster + 1> numbers;
   std::vector<unsigned> due;        // of those numbers: all threads of the warp group wait
   std::vector<unsigned> registers;  // of each thread, where it has said so
   AsyncView view;

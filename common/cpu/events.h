@@ -37,6 +37,18 @@ void arrive_in_phase(const Caller& caller, std::uint64_t* state, unsigned bytes)
 // Waits until the phase of this parity is complete.
 Switch arrive_for_phase(const Caller& caller, std::uint64_t* state, unsigned parity);
 
+// ---- Clusters (common/cpu/block_cluster.cpp) ----------------------------------------------------
+// Blocks of a launch that run at the same time. What lies at a place in shared memory of one of
+// them has the same place in the others'.
+
+// This block's number in its cluster.
+unsigned block_of_cluster();
+// Waits for all threads of the cluster.
+Switch arrive_at_cluster(const Caller& caller);
+// Arrives at the barrier of block `block` that lies where `state` lies in this one. What the thread
+// has written is not ordered before it.
+void arrive_in_phase_of(const Caller& caller, unsigned block, const std::uint64_t* state);
+
 // ---- Barriers with numbers ----------------------------------------------------------------------
 
 // Arrives at barrier `number`, 1 to 15, of `threads` threads, and waits for it unless `goes_on`.
@@ -51,6 +63,9 @@ unsigned shared_address(const void* pointer);
 // `at`: the coordinates of the box's first element, the innermost first. Four of them.
 void begin_load(const Caller& caller, void* to, const TensorMap& map, const int* at,
                 std::uint64_t* state);
+// To each block of the cluster whose bit is set; there the bytes arrive at its own barrier.
+void begin_load_for(const Caller& caller, unsigned blocks, void* to, const TensorMap& map,
+                    const int* at, std::uint64_t* state);
 void begin_store(const Caller& caller, const TensorMap& map, const int* at, const void* from);
 void end_stores(unsigned thread);
 // Until this thread's stores have read their memory; `complete`: until they have written, too.

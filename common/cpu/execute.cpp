@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "common/cpu/block.h"
+#include "common/cpu/cluster.h"
 #include "common/cpu/fault.h"
 #include "common/cpu/grid_barrier.h"
 #include "common/cpu/internal.h"
@@ -42,26 +44,32 @@ struct Grid {
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
   size_t chunk = 1;  // blocks that a host thread takes at a time
-  // In random order the i-th block to run is number (offset + i * stride) mod blocks.
+  const size_t together = launch.together == kWholeGrid ? 1 : launch.together;  // in a cluster
+  // In random order the i-th cluster to run is number (offset + i * stride) mod clusters.
   size_t offset = 0, stride = 1;
   GridBarrier* barrier = nullptr;  // of a cooperative launch
+  std::deque<Cluster> clusters;    // of a launch in clusters
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   const int device = current_device();  // what the host threads work for, whoever they belong to
 
   uint3 block(size_t i) const {
     if (order().kind == Order::reverse) i = blocks - 1 - i;
-    if (order().kind == Order::random) i = (offset + i * stride) % blocks;
+    if (order().kind == Order::random)
+      i = (offset + i / together * stride) % (blocks / together) * together + i % together;
     const size_t x = launch.grid.x, y = launch.grid.y;
     return {static_cast<unsigned>(i % x), static_cast<unsigned>(i / x % y),
             static_cast<unsigned>(i / x / y)};
   }
+  // Those of the i-th block to run.
+  Cluster* cluster(size_t i) { return clusters.empty() ? nullptr : &clusters[i / together]; }
+  unsigned rank(size_t i) const { return static_cast<unsigned>(block(i).x % together); }
 };
 
 // Runs a block once more, each thread on a fiber of its own. True if it is interrupted again.
 bool is_interrupted_again(Grid& grid, BlockRunner& runner, uint3 block) {
   if (sigsetjmp(runner.fault_jump, 0) != 0) return true;
-  runner.run(grid.launch, grid.body, block, nullptr, true);
+  runner.run(grid.launch, grid.body, block, nullptr, nullptr, true);
   return false;
 }
 
@@ -82,39 +90,42 @@ void report_fault(Grid& grid, BlockRunner& runner) {
 
 // Takes blocks until none is left, or `most` times. The whole loop is one try: the fault handler
 // jumps back to its beginning.
-void run_blocks(Grid& grid, size_t most) {
+void run_blocks(Grid& grid, std::atomic<size_t>& next, size_t most) {
   const OnDevice scope(grid.device);
   BlockRunner& runner = block_runner();
   use_signal_stack();
   if (sigsetjmp(runner.fault_jump, 0) != 0) return report_fault(grid, runner);
   for (size_t taken = 0; taken < most && !grid.failed.load(std::memory_order_relaxed); ++taken) {
-    const size_t first = grid.next.fetch_add(grid.chunk, std::memory_order_relaxed);
+    const size_t first = next.fetch_add(grid.chunk, std::memory_order_relaxed);
     if (first >= grid.blocks) return;
     const size_t last = std::min(first + grid.chunk, grid.blocks);
     for (size_t i = first; i < last; ++i) {
-      if (runner.run(grid.launch, grid.body, grid.block(i), grid.barrier, false)) continue;
+      if (runner.run(grid.launch, grid.body, grid.block(i), grid.barrier, grid.cluster(i), false))
+        continue;
       grid.failed = true;
-      raise_fault(hipErrorLaunchFailure, runner.diagnosis());
+      if (!runner.diagnosis().empty()) raise_fault(hipErrorLaunchFailure, runner.diagnosis());
       return;
     }
   }
 }
 
-// Every block on a host thread of its own: all at once for a cooperative launch, whose blocks wait
-// for one another; one after the other for ThreadSanitizer, to which a fresh thread's __shared__
-// variables are fresh memory. Nothing that it knows of may order one block behind another, so the
-// threads are not joined but counted, where it does not look.
-void run_on_own_threads(Grid& grid, bool all_at_once) {
+// Every block on a host thread of its own, `most` of them at a time: all for a cooperative launch,
+// whose blocks wait for one another; some clusters; one for ThreadSanitizer, to which a fresh
+// thread's __shared__ variables are fresh memory. Nothing that it knows of may order one block
+// behind another, so the threads are not joined but counted, where it does not look.
+void run_on_own_threads(Grid& grid, size_t most) {
   ++launch_number;
   UnseenCounter ended;
   for (size_t i = 0; i < grid.blocks; ++i) {
-    std::thread([&] {
-      run_blocks(grid, 1);
+    if (i >= most) ended.wait_for(i + 1 - most);
+    std::thread([&, i] {
+      std::atomic<size_t> own{i};
+      run_blocks(grid, own, 1);
       if (grid.barrier != nullptr) grid.barrier->leave();
+      if (Cluster* const cluster = grid.cluster(i); cluster != nullptr) cluster->end(grid.rank(i));
       sanitizer::release(&launch_sync);
       ended.add_one();
     }).detach();
-    if (!all_at_once) ended.wait_for(i + 1);
   }
   ended.wait_for(grid.blocks);
   sanitizer::acquire(&launch_sync);
@@ -123,12 +134,12 @@ void run_on_own_threads(Grid& grid, bool all_at_once) {
 // All host threads take chunks of blocks until none is left.
 void run_on_team(Grid& grid) {
   const size_t team = std::min(static_cast<size_t>(device().threads), grid.blocks);
-  if (team == 1) return run_blocks(grid, grid.blocks);
+  if (team == 1) return run_blocks(grid, grid.next, grid.blocks);
   grid.chunk = std::clamp<size_t>(grid.blocks / (team * 16), 1, 1024);
   pool().run(
       [](void* argument) {
         Grid& shared = *static_cast<Grid*>(argument);
-        run_blocks(shared, shared.blocks);
+        run_blocks(shared, shared.next, shared.blocks);
       },
       &grid);
 }
@@ -137,16 +148,22 @@ void run_grid(const Launch& launch, const void* body) {
   Grid grid(launch, body);
   if (order().kind == Order::random) {
     Random random(order().seed);
-    grid.offset = random.below(grid.blocks);
-    grid.stride = random.below(std::min(grid.blocks, SIZE_MAX / 2 / grid.blocks)) | 1;
-    while (std::gcd(grid.stride, grid.blocks) != 1) ++grid.stride;
+    const size_t clusters = grid.blocks / grid.together;
+    grid.offset = random.below(clusters);
+    grid.stride = random.below(std::min(clusters, SIZE_MAX / 2 / clusters)) | 1;
+    while (std::gcd(grid.stride, clusters) != 1) ++grid.stride;
   }
-  if (launch.cooperative) {
+  if (launch.together == kWholeGrid) {
     GridBarrier barrier(grid.blocks);
     grid.barrier = &barrier;
-    run_on_own_threads(grid, true);
+    run_on_own_threads(grid, grid.blocks);
+  } else if (launch.together > 1) {
+    for (size_t i = 0; i < grid.blocks; i += grid.together)
+      grid.clusters.emplace_back(launch.together, grid.rank(i), grid.failed);
+    const int clusters = sanitizer::kThreads ? 1 : device().threads;
+    run_on_own_threads(grid, grid.together * static_cast<size_t>(clusters));
   } else if (sanitizer::kThreads) {
-    run_on_own_threads(grid, false);
+    run_on_own_threads(grid, 1);
   } else {
     run_on_team(grid);
   }
@@ -171,7 +188,14 @@ hipError_t refusal(const Launch& launch, std::string* why) {
     return refuse(hipErrorInvalidValue, std::to_string(launch.shared_bytes) +
                                             " bytes of shared memory; a block has " +
                                             std::to_string(allowed_shared_bytes()));
-  if (launch.cooperative) {
+  if (launch.together > Cluster::kMost ||
+      (launch.together > 1 && launch.grid.x % launch.together != 0))
+    return refuse(hipErrorInvalidConfiguration,
+                  "a grid of " + text_of(launch.grid) + " blocks in clusters of " +
+                      std::to_string(launch.together) + "; a cluster has at most " +
+                      std::to_string(Cluster::kMost) +
+                      " blocks, and a row of the grid whole clusters");
+  if (launch.together == kWholeGrid) {
     int per_multiprocessor = 0;
     static_cast<void>(
         occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads), launch.shared_bytes));

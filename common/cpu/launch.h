@@ -39,6 +39,8 @@ namespace cpu {
 // Set where the current GPU thread has waited: its loop does not go on behind it.
 [[maybe_unused]] static thread_local bool has_waited;
 
+inline constexpr unsigned kWholeGrid = 0;  // blocks of a cooperative launch
+
 // What one launch asks for, and the function that runs its threads.
 struct Position {
   uint3 block, block_dim, grid_dim;
@@ -52,7 +54,7 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
   hipStream_t stream;
-  bool cooperative;
+  unsigned together;  // so many neighbours along x run at the same time; kWholeGrid: all blocks do
   Range (*run)(const void* body, const Position& position, unsigned first, unsigned last);
   size_t body_bytes;
 };
@@ -114,13 +116,13 @@ void collect_pointer(const void** pointers, int* count, const Argument& argument
 
 template <class Kernel, class... Arguments>
 void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
-            bool cooperative, Kernel kernel, Arguments... arguments) {
+            unsigned together, Kernel kernel, Arguments... arguments) {
   auto body = [=] { kernel(arguments...); };
   using Body = decltype(body);
   static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= alignof(std::max_align_t),
                 "a kernel's arguments reach a GPU as bytes");
-  const Launch launch{
-      name, grid, block, shared_bytes, stream, cooperative, &run_threads<Body>, sizeof body};
+  const Launch launch{name,       grid, block, shared_bytes, stream, together, &run_threads<Body>,
+                      sizeof body};
   const void* pointers[sizeof...(Arguments) + 1] = {};
   int count = 0;
   (collect_pointer(pointers, &count, arguments), ...);
@@ -135,9 +137,9 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStr
 // The same for LAUNCH_ON_CPU, which calls the result with the arguments: there may be none.
 template <class Kernel>
 auto launcher(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
-              bool cooperative, Kernel kernel) {
+              unsigned together, Kernel kernel) {
   return [=](auto... arguments) {
-    launch(name, grid, block, shared_bytes, stream, cooperative, kernel, arguments...);
+    launch(name, grid, block, shared_bytes, stream, together, kernel, arguments...);
   };
 }
 

@@ -60,7 +60,7 @@ void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_
                      hipStream_t stream = nullptr);
 
 // The next three want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
-// launch mma_sync. They throw std::runtime_error for T = float and on AMD, clusters on the CPU too.
+// launch mma_sync. They throw std::runtime_error for T = float and on AMD.
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
 void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -80,15 +80,15 @@ template <class T>
 inline constexpr Needs kNeedsOfWmma =
     kOnCuda && !std::is_same_v<T, gpu::half> ? Needs::Sm80 : Needs::Any;
 
-// The CPU backend runs the instructions of sm_80 and sm_90 as functions, but for clusters.
+// The CPU backend runs the instructions of sm_80 and sm_90 as functions.
 inline constexpr bool kOnCpu = std::string_view(gpu::kBackend) == "cpu";
 inline constexpr Needs kNeedsOfMmaSync = kOnCpu ? Needs::Any : Needs::Sm80;
 
 // B (K, N) has N along its rows. wgmma takes that of 16-bit numbers only.
 template <class T>
-inline constexpr Needs kNeedsOfClusters = sizeof(T) == 2 ? Needs::Sm90 : Needs::Bits16;
-template <class T>
-inline constexpr Needs kNeedsOfWgmma = kOnCpu && sizeof(T) == 2 ? Needs::Any : kNeedsOfClusters<T>;
+inline constexpr Needs kNeedsOfWgmma = sizeof(T) != 2 ? Needs::Bits16
+                                       : kOnCpu       ? Needs::Any
+                                                      : Needs::Sm90;
 
 template <class T>
 using Launch = void (*)(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -109,7 +109,7 @@ inline constexpr Version<Launch<T>> kVersions[] = {
      kNeedsOfWgmma<T>},
     {"warp_specialized", launch_warp_specialized<T>,
      "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
-    {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfClusters<T>},
+    {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

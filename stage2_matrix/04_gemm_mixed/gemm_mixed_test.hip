@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/half.h"
+#include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/detail/matrix_unit.h"
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
@@ -169,6 +170,105 @@ static void launch_ring_of(RingMistake mistake, std::integer_sequence<int, kMist
 void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {
   launch_ring_of(mistake, std::make_integer_sequence<int, kRingMistakes>(), c, a, b, M, N, K,
+                 stream);
+}
+
+// What a producer of clusters does for one step, with one mistake.
+template <ClusterMistake kMistake>
+static __device__ inline void fill_stage_of_pair(gemm_mixed::SpecializedShared<half>& shared,
+                                                 gemm_mixed::RingPlace place,
+                                                 const CUtensorMap& map_a, const CUtensorMap& map_b,
+                                                 int row, int k) {
+  using Is = ClusterMistake;
+  const unsigned block = gemm_mixed::block_of_cluster(), other = block ^ 1;
+  auto& stage = shared.stages[place.stage];
+  auto& full = shared.full[place.stage];
+  if (kMistake != Is::stage_not_awaited)
+    shared.empty[place.stage].wait(place.parity ^ (kMistake == Is::wrong_parity_of_empty ? 0 : 1));
+  full.expect(kMistake == Is::own_bytes_expected_only ? sizeof stage - sizeof stage.b / 2
+                                                      : sizeof stage);
+  gemm_mixed::load_box(stage.a, map_a, row, k, full);
+  const unsigned blocks = kMistake == Is::half_for_own_block_only     ? 1u << block
+                          : kMistake == Is::half_for_other_block_only ? 1u << other
+                          : kMistake == Is::half_for_a_third_block    ? 0b111u
+                                                                      : gemm_mixed::kWholeCluster;
+  if (kMistake == Is::other_half_left_out && block == 1) return;
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned box = i + (kMistake == Is::same_half_by_both ? 0 : 2 * block);
+    gemm_mixed::load_box_for(blocks, stage.b[box], map_b, k, static_cast<int>(box) * 64, full);
+  }
+}
+
+// clusters for a single pair of tiles of C, with one mistake.
+template <ClusterMistake kMistake>
+static __global__ void pair_with_mistake(const CUtensorMap map_c, const CUtensorMap map_a,
+                                         const CUtensorMap map_b, int steps) {
+  using gemm_mixed::kWarpGroup;
+  using Tile = gemm_mixed::SpecializedTile;
+  using Is = ClusterMistake;
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& shared = gemm_mixed::aligned_shared<gemm_mixed::SpecializedShared<half>>(dynamic);
+  if (threadIdx.x == 0)
+    shared.init(kMistake == Is::arrivals_of_one_block_awaited      ? 1
+                : kMistake == Is::arrivals_of_three_blocks_awaited ? 3
+                                                                   : 2);
+  if (kMistake == Is::blocks_not_awaited_at_the_begin)
+    __syncthreads();  // this block's threads know the barriers
+  else
+    gemm_mixed::sync_cluster();  // those of both blocks know them
+
+  const int block = static_cast<int>(gemm_mixed::block_of_cluster());
+  const int row = (kMistake == Is::rows_of_the_other_block ? 1 - block : block) * Tile::kRows;
+  const int group = static_cast<int>(threadIdx.x) / kWarpGroup;
+  gemm_mixed::RingPlace place;
+  if (threadIdx.x == 0)
+    for (int step = 0; step < steps; ++step, place.next())
+      fill_stage_of_pair<kMistake>(shared, place, map_a, map_b, row, step * Tile::kDepth);
+  if (group > 0) {
+    const unsigned thread = threadIdx.x % kWarpGroup, own = static_cast<unsigned>(block);
+    float sums[128];
+    for (int step = 0; step < steps; ++step, place.next()) {
+      shared.full[place.stage].wait(place.parity ^ (kMistake == Is::wrong_parity_of_full ? 1 : 0));
+      gemm_mixed::multiply_stage(sums, shared.stages[place.stage], group - 1, step > 0);
+      gemm_mixed::wait_for_wgmma<0>();
+      if (thread >= gemm_mixed::kClusterBlocks) continue;
+      if (kMistake == Is::arrives_at_own_block_only && thread != own) continue;
+      if (kMistake == Is::arrives_at_other_block_only && thread == own) continue;
+      const unsigned further = kMistake == Is::arrives_at_a_third_block ? 1 : 0;
+      gemm_mixed::arrive_at(shared.empty[place.stage], thread + further);
+    }
+    gemm_mixed::store_64x256(map_c, block * Tile::kRows + (group - 1) * 64, 0, sums,
+                             shared.stores[group - 1], group);
+    if (thread == 0) gemm_mixed::wait_for_stores();
+  }
+  if (kMistake != Is::blocks_not_awaited_at_the_end)
+    gemm_mixed::sync_cluster();  // the other block writes no more to this one's shared memory
+}
+
+template <ClusterMistake kMistake>
+static void launch_pair_with(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream) {
+  using Tile = gemm_mixed::SpecializedTile;
+  constexpr size_t kBytes = sizeof(gemm_mixed::SpecializedShared<half>) + gemm_mixed::kBoxAlignment;
+  gpu::allow_shared_bytes(pair_with_mistake<kMistake>, kBytes);
+  LAUNCH_IN_CLUSTERS(stream, pair_with_mistake<kMistake>, 2, 2, unsigned{Tile::kThreads}, kBytes,
+                     gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
+                     gemm_mixed::tensor_map(a, M, K, Tile::kRows),
+                     gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
+                     static_cast<int>(K) / Tile::kDepth);
+}
+
+template <int... kMistakes>
+static void launch_pair_of(ClusterMistake mistake, std::integer_sequence<int, kMistakes...>,
+                           float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                           hipStream_t stream) {
+  using Launch = decltype(&launch_pair_with<ClusterMistake::none>);
+  static constexpr Launch kLaunches[] = {&launch_pair_with<ClusterMistake{kMistakes}>...};
+  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
+}
+void launch_pair(ClusterMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream) {
+  launch_pair_of(mistake, std::make_integer_sequence<int, kClusterMistakes>(), c, a, b, M, N, K,
                  stream);
 }
 

@@ -36,6 +36,35 @@ inline constexpr int kRingMistakes = static_cast<int>(RingMistake::stores_not_aw
 void launch_ring(RingMistake mistake, float* c, const gpu::half* a, const gpu::half* b, size_t M,
                  size_t N, size_t K, hipStream_t stream);
 
+// Between the two blocks of a cluster.
+enum class ClusterMistake {
+  none,
+  blocks_not_awaited_at_the_begin,
+  blocks_not_awaited_at_the_end,
+  arrivals_of_one_block_awaited,
+  arrivals_of_three_blocks_awaited,
+  arrives_at_own_block_only,
+  arrives_at_other_block_only,
+  arrives_at_a_third_block,
+  wrong_parity_of_full,
+  wrong_parity_of_empty,
+  stage_not_awaited,
+  half_for_own_block_only,
+  half_for_other_block_only,
+  half_for_a_third_block,
+  other_half_left_out,
+  same_half_by_both,
+  own_bytes_expected_only,
+  rows_of_the_other_block,
+};
+inline constexpr int kClusterMistakes =
+    static_cast<int>(ClusterMistake::rows_of_the_other_block) + 1;
+
+// c = a b of fp16 for a pair of tiles of C, as clusters computes it: M = 256, N = 256, K a multiple
+// of 64.
+void launch_pair(ClusterMistake mistake, float* c, const gpu::half* a, const gpu::half* b, size_t M,
+                 size_t N, size_t K, hipStream_t stream);
+
 // In a store through shared memory.
 enum class StoreMistake {
   none,

@@ -106,6 +106,15 @@ Outcome outcome_of(RingMistake mistake) {
   });
 }
 
+Outcome outcome_of(ClusterMistake mistake) {
+  return outcome_of([&] {
+    auto problem = integer_problem<half>({256, 256, 640});
+    launch_pair(mistake, problem.d_c.data(), problem.d_a.data(), problem.d_b.data(),
+                problem.shape.M, problem.shape.N, problem.shape.K, nullptr);
+    return problem.compare(problem.d_c.to_host(), true).ok;
+  });
+}
+
 Outcome outcome_of(StoreMistake mistake) {
   return outcome_of([&] {
     Guarded<float> d_c(64 * 32, 0);
@@ -126,6 +135,16 @@ TEST_CASE("mistakes with mbarriers, the TMA and wgmma are caught", "[harness]") 
     const auto mistake = static_cast<RingMistake>(i);
     const bool multiplies_others = mistake == RingMistake::step_of_the_other_operand ||
                                    mistake == RingMistake::wrong_distance_of_boxes;
+    REQUIRE(outcome_of(mistake) == (multiplies_others ? Outcome::wrong : Outcome::stopped));
+  }
+}
+
+TEST_CASE("mistakes between the blocks of a cluster are caught", "[harness]") {
+  REQUIRE(outcome_of(ClusterMistake::none) == Outcome::right);
+  for (int i = 1; i < kClusterMistakes; ++i) {
+    CAPTURE(i);
+    const auto mistake = static_cast<ClusterMistake>(i);
+    const bool multiplies_others = mistake == ClusterMistake::rows_of_the_other_block;
     REQUIRE(outcome_of(mistake) == (multiplies_others ? Outcome::wrong : Outcome::stopped));
   }
 }

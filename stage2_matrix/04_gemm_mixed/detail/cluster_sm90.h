@@ -2,16 +2,23 @@
 // another's shared memory. An address of shared memory has the same offset in all blocks of a
 // cluster.
 //
-// PTX ISA, sections "Cluster", "mapa", "barrier.cluster" and "cp.async.bulk.tensor".
+// PTX ISA, sections "Cluster", "mapa", "barrier.cluster" and "cp.async.bulk.tensor". On the CPU
+// backend: detail/cluster_sm90_cpu.h.
 #pragma once
 
 #include "common/gpu_runtime.h"
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 #include <type_traits>
 
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90_cpu.h"
+
+#else
 
 namespace gemm_mixed {
 
@@ -57,8 +64,12 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
       : "memory");
 }
 
-// Launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`. What <<<>>>
-// can't say, cudaLaunchKernelEx can. Errors: gpu::Error where the launch is refused.
+// LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, blocks, threads, shared_bytes,
+// arguments...) launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`.
+// What <<<>>> can't say, cudaLaunchKernelEx can. Errors: gpu::Error where the launch is refused.
+#define LAUNCH_IN_CLUSTERS(stream, kernel, ...) \
+  ::gemm_mixed::launch_in_clusters(stream, kernel, __VA_ARGS__)
+
 template <class... Parameters>
 void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
                         unsigned blocks_of_cluster, unsigned blocks, unsigned threads,
@@ -75,6 +86,12 @@ void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
   config.numAttrs = 1;
   HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
+
+}  // namespace gemm_mixed
+
+#endif
+
+namespace gemm_mixed {
 
 // The blocks of a cluster in the product: their tiles of C are below one another, so they need the
 // same tile of B.

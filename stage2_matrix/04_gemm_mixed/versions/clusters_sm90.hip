@@ -10,7 +10,7 @@
 
 namespace gemm_mixed {
 
-#if defined(GPU_BACKEND_CUDA)
+#if !defined(GPU_BACKEND_HIP)
 
 inline constexpr unsigned kRasterPairs = kRasterRows / kClusterBlocks;
 
@@ -95,7 +95,7 @@ void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_
         std::min(pair_rows * tile_columns, std::max(1u, gpu::multiprocessors() / kClusterBlocks));
     constexpr size_t kBytes = sizeof(SpecializedShared<T>) + kBoxAlignment;
     gpu::allow_shared_bytes(gemm_clusters<T>, kBytes);
-    launch_in_clusters(stream, gemm_clusters<T>, kClusterBlocks, clusters * kClusterBlocks,
+    LAUNCH_IN_CLUSTERS(stream, gemm_clusters<T>, kClusterBlocks, clusters * kClusterBlocks,
                        unsigned{Tile::kThreads}, kBytes, tensor_map(c, M, N, kStoreRows),
                        tensor_map(a, M, K, Tile::kRows), tensor_map(b, K, N, Tile::kDepth),
                        static_cast<int>(gpu::ceil_div(K, Tile::kDepth)), pair_rows, tile_columns);

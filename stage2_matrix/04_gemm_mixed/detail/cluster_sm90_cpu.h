@@ -1,0 +1,38 @@
+// Clusters on the CPU backend: what detail/cluster_sm90.h has for NVIDIA's, with the same names.
+// The blocks of a cluster take turns: common/cpu/cluster.h.
+#pragma once
+
+#include "common/gpu_runtime.h"
+
+#if defined(GPU_BACKEND_CPU)
+
+#include "common/gpu.h"
+#include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
+
+namespace gemm_mixed {
+
+__device__ inline unsigned block_of_cluster() { return cpu::block_of_cluster(); }
+
+__device__ inline void sync_cluster(CPU_SITE("sync_cluster()")) {
+  const uint3 self = threadIdx;
+  cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
+}
+
+__device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block, CPU_SITE("arrive_at()")) {
+  cpu::arrive_in_phase_of({cpu::caller_number(), site}, block, &barrier.state);
+  cpu::go_on();
+}
+
+__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
+                                    int column, PhaseBarrier& full, CPU_SITE("load_box_for()")) {
+  const int place[] = {column, row, 0, 0};
+  cpu::begin_load_for({cpu::caller_number(), site}, blocks, to, map, place, &full.state);
+  cpu::go_on();
+}
+
+#define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
+  LAUNCH_ON_CPU(stream, blocks_of_cluster, kernel, __VA_ARGS__)
+
+}  // namespace gemm_mixed
+
+#endif
