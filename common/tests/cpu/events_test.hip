@@ -1,5 +1,5 @@
-// What threads wait for beside the block's barrier: phases, barriers with numbers, copies. What is
-// said where they wait for ever.
+// What threads wait for beside the block's barrier: phases, barriers with numbers, copies, the
+// other blocks of a cluster. What is said where they wait for ever.
 #include <string>
 
 #include "common/cpu/events.h"
@@ -26,6 +26,12 @@ __device__ inline bool meet(int number, int threads, bool vote, int line = __bui
   bool any = false;
   cpu::wait(cpu::arrive_at_number(caller(site), number, threads, false, vote, &any), self);
   return any;
+}
+
+__device__ inline void meet_cluster(int line = __builtin_LINE()) {
+  const uint3 self = threadIdx;
+  const cpu::Site site{"events_test.hip", line, "meet_cluster()"};
+  cpu::wait(cpu::arrive_at_cluster(caller(site)), self);
 }
 
 // Thread 0 counts `rounds` up, the others wait for each of them; then all arrive for the next.
@@ -61,6 +67,39 @@ __global__ void meet_in_halves(int* seen, unsigned who) {
 }
 
 __global__ void meet_as(int others) { meet(3, threadIdx.x == 9 ? others : kThreads, false); }
+
+// A number goes round in a cluster: each block waits for the one before it, adds its own number to
+// what that has left in global memory and tells the next one.
+__global__ void pass_round(int* sum, int rounds, unsigned blocks) {
+  DYNAMIC_SHARED(std::uint64_t, barriers);
+  const unsigned rank = cpu::block_of_cluster();
+  if (threadIdx.x == 0) cpu::init_phases(HERE, barriers, 1);
+  meet_cluster();  // all barriers are there
+  for (int round = 0; threadIdx.x == 0 && round < rounds; ++round) {
+    if (rank > 0 || round > 0)
+      wait_for_phase(barriers, static_cast<unsigned>(round - (rank == 0 ? 1 : 0)) & 1);
+    *sum = *sum * 2 + static_cast<int>(rank);
+    cpu::arrive_in_phase_of(HERE, (rank + 1) % blocks, barriers);
+    cpu::go_on();
+  }
+  meet_cluster();  // nobody arrives any more
+}
+
+// What goes wrong in a cluster of two blocks.
+enum class Wrong { leaves_early, never_meets, is_not_there, has_no_barrier };
+__global__ void wrong_in_cluster(Wrong what) {
+  DYNAMIC_SHARED(std::uint64_t, barriers);
+  const unsigned rank = cpu::block_of_cluster();
+  if (threadIdx.x == 0 && what != Wrong::has_no_barrier) cpu::init_phases(HERE, barriers, 1);
+  __syncthreads();  // this block's barrier is there
+  if (what == Wrong::leaves_early && rank == 1) return;
+  if (what == Wrong::never_meets && rank == 1) wait_for_phase(barriers, 0);
+  if (what == Wrong::has_no_barrier) meet_cluster();
+  if (what == Wrong::is_not_there || what == Wrong::has_no_barrier)
+    cpu::arrive_in_phase_of(HERE, 1 - rank, barriers);
+  cpu::go_on();
+  meet_cluster();
+}
 
 __global__ void wait_for_nothing() {
   DYNAMIC_SHARED(std::uint64_t, barriers);
@@ -113,6 +152,52 @@ TEST_CASE("barriers with numbers let a part of a block meet, and tell its vote")
   CHECK(seen.at(0) == 5);
   CHECK(seen.at(kThreads / 2 - 1) == 5);
   CHECK(seen.at(kThreads / 2) == 0);
+}
+
+TEST_CASE("blocks of a cluster wait for one another", "[clusters]") {
+  for (const unsigned blocks : {1u, 2u, 5u, 8u}) {
+    CAPTURE(blocks);
+    Numbers sum;
+    cpu::launch("pass_round", blocks, kThreads, kBytes, nullptr, blocks, pass_round, sum.data, 3,
+                blocks);
+    HIP_CHECK(hipDeviceSynchronize());
+    int want = 0;
+    for (unsigned i = 0; i < 3 * blocks; ++i) want = want * 2 + static_cast<int>(i % blocks);
+    CHECK(sum.at(0) == want);
+  }
+}
+
+TEST_CASE("many clusters run, each on its own", "[clusters]") {
+  Numbers seen;
+  const auto kernel = [](int* out) {
+    meet_cluster();
+    if (threadIdx.x == 0) out[blockIdx.x] = static_cast<int>(cpu::block_of_cluster());
+  };
+  const auto launch = [&](unsigned blocks, unsigned together) {
+    cpu::launch("meets", blocks, 32, 0, nullptr, together, kernel, seen.data);
+    return hipGetLastError();
+  };
+  REQUIRE(launch(24, 3) == hipSuccess);
+  HIP_CHECK(hipDeviceSynchronize());
+  for (unsigned i = 0; i < 24; ++i) CHECK(seen.at(i) == static_cast<int>(i % 3));
+  CHECK(launch(24, 5) == hipErrorInvalidConfiguration);
+  CHECK(launch(18, 9) == hipErrorInvalidConfiguration);
+}
+
+TEST_CASE("who waits for ever in a cluster is named, and whose memory is not there", "[clusters]") {
+  const auto say = [](Wrong what) {
+    return diagnosis_of([&] {
+      cpu::launch("wrong_in_cluster", 2, kThreads, kBytes, nullptr, 2, wrong_in_cluster, what);
+    });
+  };
+  CHECK(contains_text(say(Wrong::leaves_early),
+                      "for all threads of the cluster, where block (0,0,0) has 64 of 64 there, "
+                      "block (1,0,0) has ended, and no other thread can go on"));
+  const std::string meets = say(Wrong::never_meets);
+  CHECK(contains_text(meets, "block (1,0,0): thread ("));
+  CHECK(contains_text(meets, "for phase 0 of barrier 0 in the order of init(), which has 0 of 1"));
+  CHECK(contains_text(say(Wrong::has_no_barrier), "the barrier is not initialized in block ("));
+  CHECK(contains_text(say(Wrong::is_not_there), "of the cluster has not begun"));
 }
 
 TEST_CASE("who waits for ever is named, with barrier and phase") {

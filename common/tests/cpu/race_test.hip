@@ -4,6 +4,7 @@
 // reverse.
 #include <string>
 
+#include "common/cpu/events.h"
 #include "common/gpu.h"
 #include "common/testing.h"
 #include "common/tests/child.h"
@@ -108,6 +109,21 @@ __global__ void meet(int* values) {
   if (threadIdx.x == 1) values[gridDim.x + blockIdx.x] = values[(blockIdx.x + 1) % gridDim.x];
 }
 
+// A block of a cluster reads what another one writes.
+[[maybe_unused]] constexpr int kWritesInCluster = __LINE__ + 3;
+[[maybe_unused]] constexpr int kReadsInCluster = kWritesInCluster + 1;
+__global__ void cluster_racy(int* values) {
+  if (threadIdx.x == 0) values[blockIdx.x] = 1;
+  if (threadIdx.x == 1) values[gridDim.x + blockIdx.x] = values[blockIdx.x ^ 1];
+}
+__global__ void cluster(int* values) {
+  const uint3 self = threadIdx;
+  const cpu::Site site{__FILE__, __LINE__, "arrive_at_cluster()"};
+  if (self.x == 0) values[blockIdx.x] = 1;
+  cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);  // both have written
+  if (threadIdx.x == 1) values[gridDim.x + blockIdx.x] = values[blockIdx.x ^ 1];
+}
+
 int* cells(size_t n) {
   int* pointer;
   HIP_CHECK(hipMalloc(&pointer, n * sizeof(int)));
@@ -123,6 +139,10 @@ TEST_CASE("race tree", "[.child]") { LAUNCH(tree_racy, 1, 64, 0, cells(1)); }
 TEST_CASE("race count", "[.child]") { LAUNCH(count_racy, 4, 32, 0, cells(1)); }
 TEST_CASE("race add up", "[.child]") { LAUNCH(add_up_racy, 4, 32, 0, cells(1)); }
 TEST_CASE("race across blocks", "[.child]") { LAUNCH(across_blocks_racy, 4, 32, 0, cells(4)); }
+
+TEST_CASE("race in cluster", "[.child]") {
+  cpu::launch("cluster_racy", 4, 32, 0, nullptr, 2, cluster_racy, cells(8));
+}
 
 // More threads than fibers are kept for one launch.
 TEST_CASE("race late", "[.child]") { LAUNCH(meet_late_racy, 12, 1024, 0, cells(1)); }
@@ -144,6 +164,10 @@ TEST_CASE("right kernels give no alarm and the right result", "[clean]") {
   int host[8];
   HIP_CHECK(hipMemcpy(host, values, sizeof host, hipMemcpyDeviceToHost));
   for (const int value : host) REQUIRE(value == 1);
+  HIP_CHECK(hipMemset(values, 0, sizeof host));
+  cpu::launch("cluster", 4, 32, 0, nullptr, 2, cluster, values);
+  HIP_CHECK(hipMemcpy(host, values, sizeof host, hipMemcpyDeviceToHost));
+  for (const int value : host) REQUIRE(value == 1);
   for (void* pointer : {static_cast<void*>(out), static_cast<void*>(partial),
                         static_cast<void*>(counter), static_cast<void*>(values)})
     HIP_CHECK(hipFree(pointer));
@@ -159,6 +183,7 @@ TEST_CASE("each planted race is reported at its lines") {
                {"race count", kCounts, kCounts},
                {"race add up", kAddsUp, kAddsUp},
                {"race across blocks", kReadsAcross, kReadsAcross},
+               {"race in cluster", kWritesInCluster, kReadsInCluster},
                {"race late", kMeetLate, kMeetLate}};
   for (const auto& race : races) {
     CAPTURE(race.name);
