@@ -69,7 +69,8 @@ __global__ void meet_in_halves(int* seen, unsigned who) {
 __global__ void meet_as(int others) { meet(3, threadIdx.x == 9 ? others : kThreads, false); }
 
 // A number goes round in a cluster: each block waits for the one before it, adds its own number to
-// what that has left in global memory and tells the next one.
+// what that has left in global memory and tells the next one. An arrival at another block's barrier
+// orders no memory: the accesses are atomic.
 __global__ void pass_round(int* sum, int rounds, unsigned blocks) {
   DYNAMIC_SHARED(std::uint64_t, barriers);
   const unsigned rank = cpu::block_of_cluster();
@@ -78,7 +79,7 @@ __global__ void pass_round(int* sum, int rounds, unsigned blocks) {
   for (int round = 0; threadIdx.x == 0 && round < rounds; ++round) {
     if (rank > 0 || round > 0)
       wait_for_phase(barriers, static_cast<unsigned>(round - (rank == 0 ? 1 : 0)) & 1);
-    *sum = *sum * 2 + static_cast<int>(rank);
+    atomicExch(sum, atomicAdd(sum, 0) * 2 + static_cast<int>(rank));
     cpu::arrive_in_phase_of(HERE, (rank + 1) % blocks, barriers);
     cpu::go_on();
   }
