@@ -1,6 +1,6 @@
 // One block of GPU threads on one host thread: its scheduler (block.cpp), fibers
-// (block_fibers.cpp), shared memory (block_shared.cpp), events (block_events.cpp), what it does in a
-// cluster (block_cluster.cpp), and what is said of it when it can't go on (block_diagnosis.cpp).
+// (block_fibers.cpp), shared memory (block_shared.cpp), events (block_events.cpp), what it does in
+// a cluster (block_cluster.cpp), and what is said of it when it can't go on (block_diagnosis.cpp).
 // For common/cpu/*.cpp only.
 #pragma once
 
