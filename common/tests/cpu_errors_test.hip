@@ -128,7 +128,7 @@ TEST_CASE("cpu: a fault is told by the next call that waits, then by every call,
 }
 
 TEST_CASE("child: nobody asks for the error of a launch", "[.child]") {
-  cpu::launch("nothing", 1, 2000, 0, nullptr, false, [] { nothing(0); });
+  cpu::launch("nothing", 1, 2000, 0, nullptr, 1, [] { nothing(0); });
 }
 
 TEST_CASE("child: nobody waits for a kernel that fails", "[.child]") {

@@ -86,6 +86,11 @@ __global__ void pass_round(int* sum, int rounds, unsigned blocks) {
   meet_cluster();  // nobody arrives any more
 }
 
+__global__ void tell_rank(int* out) {
+  meet_cluster();
+  if (threadIdx.x == 0) out[blockIdx.x] = static_cast<int>(cpu::block_of_cluster());
+}
+
 // What goes wrong in a cluster of two blocks.
 enum class Wrong { leaves_early, never_meets, is_not_there, has_no_barrier };
 __global__ void wrong_in_cluster(Wrong what) {
@@ -159,8 +164,7 @@ TEST_CASE("blocks of a cluster wait for one another", "[clusters]") {
   for (const unsigned blocks : {1u, 2u, 5u, 8u}) {
     CAPTURE(blocks);
     Numbers sum;
-    cpu::launch("pass_round", blocks, kThreads, kBytes, nullptr, blocks, pass_round, sum.data, 3,
-                blocks);
+    LAUNCH_ON_CPU(nullptr, blocks, pass_round, blocks, kThreads, kBytes, sum.data, 3, blocks);
     HIP_CHECK(hipDeviceSynchronize());
     int want = 0;
     for (unsigned i = 0; i < 3 * blocks; ++i) want = want * 2 + static_cast<int>(i % blocks);
@@ -170,26 +174,20 @@ TEST_CASE("blocks of a cluster wait for one another", "[clusters]") {
 
 TEST_CASE("many clusters run, each on its own", "[clusters]") {
   Numbers seen;
-  const auto kernel = [](int* out) {
-    meet_cluster();
-    if (threadIdx.x == 0) out[blockIdx.x] = static_cast<int>(cpu::block_of_cluster());
-  };
   const auto launch = [&](unsigned blocks, unsigned together) {
-    cpu::launch("meets", blocks, 32, 0, nullptr, together, kernel, seen.data);
-    return hipGetLastError();
+    LAUNCH_ON_CPU(nullptr, together, tell_rank, blocks, 32, 0, seen.data);
+    HIP_CHECK(hipDeviceSynchronize());
   };
-  REQUIRE(launch(24, 3) == hipSuccess);
-  HIP_CHECK(hipDeviceSynchronize());
+  launch(24, 3);
   for (unsigned i = 0; i < 24; ++i) CHECK(seen.at(i) == static_cast<int>(i % 3));
-  CHECK(launch(24, 5) == hipErrorInvalidConfiguration);
-  CHECK(launch(18, 9) == hipErrorInvalidConfiguration);
+  REQUIRE_THROWS_AS(launch(24, 5), gpu::Error);
+  REQUIRE_THROWS_AS(launch(18, 9), gpu::Error);
 }
 
 TEST_CASE("who waits for ever in a cluster is named, and whose memory is not there", "[clusters]") {
   const auto say = [](Wrong what) {
-    return diagnosis_of([&] {
-      cpu::launch("wrong_in_cluster", 2, kThreads, kBytes, nullptr, 2, wrong_in_cluster, what);
-    });
+    return diagnosis_of(
+        [&] { LAUNCH_ON_CPU(nullptr, 2, wrong_in_cluster, 2, kThreads, kBytes, what); });
   };
   CHECK(contains_text(say(Wrong::leaves_early),
                       "for all threads of the cluster, where block (0,0,0) has 64 of 64 there, "

@@ -141,7 +141,7 @@ TEST_CASE("race add up", "[.child]") { LAUNCH(add_up_racy, 4, 32, 0, cells(1)); 
 TEST_CASE("race across blocks", "[.child]") { LAUNCH(across_blocks_racy, 4, 32, 0, cells(4)); }
 
 TEST_CASE("race in cluster", "[.child]") {
-  cpu::launch("cluster_racy", 4, 32, 0, nullptr, 2, cluster_racy, cells(8));
+  LAUNCH_ON_CPU(nullptr, 2, cluster_racy, 4, 32, 0, cells(8));
 }
 
 // More threads than fibers are kept for one launch.
@@ -165,7 +165,7 @@ TEST_CASE("right kernels give no alarm and the right result", "[clean]") {
   HIP_CHECK(hipMemcpy(host, values, sizeof host, hipMemcpyDeviceToHost));
   for (const int value : host) REQUIRE(value == 1);
   HIP_CHECK(hipMemset(values, 0, sizeof host));
-  cpu::launch("cluster", 4, 32, 0, nullptr, 2, cluster, values);
+  LAUNCH_ON_CPU(nullptr, 2, cluster, 4, 32, 0, values);
   HIP_CHECK(hipMemcpy(host, values, sizeof host, hipMemcpyDeviceToHost));
   for (const int value : host) REQUIRE(value == 1);
   for (void* pointer : {static_cast<void*>(out), static_cast<void*>(partial),
