@@ -7,8 +7,7 @@
 //   a copy to shared memory     when all threads of the block wait; until then the place is poison
 //   a copy from shared memory   when its thread waits for it
 //   a product                   when all threads of the block wait, and its warp group for it;
-//   until
-//                               then the sums are poison
+//                               before that the sums are poison
 #pragma once
 
 #include <cstdint>

@@ -197,19 +197,4 @@ __device__ inline bool any_of_threads(int number, int threads, bool value) {
 
 #endif
 
-namespace gemm_mixed {
-
-// ---- Shared memory ----------------------------------------------------------------------------
-
-// Boxes are swizzled by their addresses: tiles begin at multiples of 1024 bytes, which a block's
-// dynamic shared memory need not. A launch asks for kBoxAlignment bytes more.
-inline constexpr unsigned kBoxAlignment = 1024;
-template <class Shared>
-__device__ inline Shared& aligned_shared(unsigned char* dynamic) {
-  const unsigned behind = shared_address(dynamic) % kBoxAlignment;
-  return *reinterpret_cast<Shared*>(dynamic + (kBoxAlignment - behind) % kBoxAlignment);
-}
-
-}  // namespace gemm_mixed
-
 #endif

@@ -28,6 +28,15 @@
 
 namespace gemm_mixed {
 
+// Boxes are swizzled by their addresses: tiles begin at multiples of 1024 bytes, which a block's
+// dynamic shared memory need not. A launch asks for kBoxAlignment bytes more.
+inline constexpr unsigned kBoxAlignment = 1024;
+template <class Shared>
+__device__ inline Shared& aligned_shared(unsigned char* dynamic) {
+  const unsigned behind = shared_address(dynamic) % kBoxAlignment;
+  return *reinterpret_cast<Shared*>(dynamic + (kBoxAlignment - behind) % kBoxAlignment);
+}
+
 inline constexpr int kBoxRowBytes = 128;
 template <class T>
 inline constexpr int kBoxColumns = kBoxRowBytes / static_cast<int>(sizeof(T));

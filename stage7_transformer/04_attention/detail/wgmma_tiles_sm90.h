@@ -71,6 +71,16 @@ __device__ inline void load_rows_of_head(bfloat16 (&boxes)[kBoxes][kElements],
         {row, box * 64, static_cast<int>(block.head), static_cast<int>(block.batch)}, full);
 }
 
+// A tile on its way to its stage of a ring, as soon as that is empty.
+template <class Tile, class Ring>
+__device__ __forceinline__ void fill_ring(Ring& ring, const CUtensorMap& map, PhaseBarrier* full,
+                                          PhaseBarrier* empty, int tile, const HeadRows& block) {
+  const int stage = stage_of<Tile>(tile);
+  empty[stage].wait(parity_of<Tile>(tile) ^ 1);  // in the first round: empty from the start
+  full[stage].expect(sizeof ring[stage]);
+  load_rows_of_head(ring[stage], map, tile * Tile::kKeys, block, full[stage]);
+}
+
 // The producer's part: the queries, then the tiles of keys and of values in the order in which they
 // are multiplied. One thread calls this.
 template <class Tile>
@@ -82,16 +92,9 @@ __device__ inline void copy_all(WgmmaShared<Tile>& shared, const CUtensorMap& ma
   for (int consumer = 0; consumer < Tile::kConsumers; ++consumer)
     load_rows_of_head(shared.q[consumer], map_q, first_query + consumer * Tile::kOwn, block,
                       shared.full_q);
-  const auto fill = [&](auto& rings, const CUtensorMap& map, PhaseBarrier* full,
-                        PhaseBarrier* empty, int tile) {
-    const int stage = stage_of<Tile>(tile);
-    empty[stage].wait(parity_of<Tile>(tile) ^ 1);  // in the first round: empty from the start
-    full[stage].expect(sizeof rings[stage]);
-    load_rows_of_head(rings[stage], map, tile * Tile::kKeys, block, full[stage]);
-  };
   for (int tile = 0; tile <= tiles; ++tile) {
-    if (tile < tiles) fill(shared.k, map_k, shared.full_k, shared.empty_k, tile);
-    if (tile > 0) fill(shared.v, map_v, shared.full_v, shared.empty_v, tile - 1);
+    if (tile < tiles) fill_ring<Tile>(shared.k, map_k, shared.full_k, shared.empty_k, tile, block);
+    if (tile > 0) fill_ring<Tile>(shared.v, map_v, shared.full_v, shared.empty_v, tile - 1, block);
   }
 }
 
