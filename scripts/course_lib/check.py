@@ -74,6 +74,9 @@ FAULTS = (
     ("array", r"runtime error: index .* out of bounds|Assertion '__n < this->size\(\)' failed"),
     ("loop", r"endless loop"),
     ("alignment", r"not aligned as its type asks|runtime error: .* misaligned address"),
+    ("early", r"has not arrived yet|is on its way|has not read yet|before its store had read|"
+              r"stores have not read|a product reads|products were added|products are under way"),
+    ("deadlock", r"no other thread can go on"),
     ("barrier", r"barrier|returned while|different"),
     ("deadlock", r"wait"),
     ("stack", r"needs more stack"),
@@ -86,6 +89,7 @@ FAULT_WORDS = {
     "loop": "a thread runs on and on: an endless loop",
     "alignment": "a pointer is not aligned as its type asks, or was never set",
     "deadlock": "threads wait for each other for ever",
+    "early": "shared memory is used while a copy or a product is under way",
     "array": "a thread leaves an array",
     "stack": "a thread needs too much stack",
     "division": "an integer is divided by zero",

@@ -301,10 +301,11 @@ class Compiler:
 
     def adapted(self, command: str, object_file: str, made: str, fast: bool) -> str:
         """The build's command for a learner's text, into another file."""
-        command = re.sub(r" -MD\b| -M[TF] \S+", "", command).replace(" -Werror", "")
+        command = re.sub(r" -MD\b| -M[TF] \S+| -Werror\b| -Wunused-const-variable=1", "", command)
         # An emptied region leaves names that nothing uses: that is no news to whoever must fill it.
-        command = re.sub(r" -Wextra\b", " -Wextra -Wno-unused-variable -Wno-unused-parameter"
-                         " -Wno-unused-but-set-variable", command) if " -x cu" not in command else command
+        command = re.sub(r" -Wextra\b", " -Wextra -Wno-unused-variable -Wno-unused-const-variable"
+                         " -Wno-unused-parameter -Wno-unused-but-set-variable",
+                         command) if " -x cu" not in command else command
         command = command.replace(" -x cu ", " -x cu -lineinfo ", 1)  # for compute-sanitizer; costs no time
         if fast:
             # As quick to compile as -O0, and what it makes runs twice as fast.

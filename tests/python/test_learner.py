@@ -299,7 +299,14 @@ def test_compute_sanitizer_in_a_line(text, words):
     assert sanitizer.parse(text) == words
 
 
-def test_a_gpus_complaints_are_known():
-    for words in ("hipDeviceSynchronize: an illegal memory access was encountered",
-                  "Memory access fault by GPU node-1 on address 0x7f. Reason: Page not present"):
-        assert next(name for name, pattern in check.FAULTS if re.search(pattern, words)) == "outside"
+@pytest.mark.parametrize(("fault", "words"), [
+    ("outside", "hipDeviceSynchronize: an illegal memory access was encountered"),
+    ("outside", "Memory access fault by GPU node-1 on address 0x7f. Reason: Page not present"),
+    ("early", "thread (0,0,0) at multiply_64x256() ring.hip:70: reads a tile that has not arrived yet"),
+    ("early", "thread (128,0,0) at load_box() ring.hip:44: overwrites a tile that a product reads"),
+    ("deadlock", "thread (128,0,0) waits at PhaseBarrier::wait() ring.hip:63 for phase 1 of barrier 0 in the order "
+                 "of init(), which has 0 of 1 arrivals and misses 0 bytes, and no other thread can go on"),
+    ("barrier", "thread (0,0,0) waits at __syncthreads() tree.hip:9 while thread (1,0,0) waits at __syncthreads() "
+                "tree.hip:12: all threads of a block must reach the same barrier")])
+def test_what_a_device_says_is_known(fault, words):
+    assert check.last_words(words) == (fault, words)
