@@ -105,15 +105,12 @@ __device__ inline void fill_stage_of_cluster(SpecializedShared<T>& shared, RingP
                                              const CUtensorMap& map_a, const CUtensorMap& map_b,
                                              int row, int column, int k) {
   constexpr int kHalf = SpecializedTile::kColumns / 64 / int{kClusterBlocks};  // boxes of B
-  SpecializedStage<T>& stage = shared.stages[place.stage];
-  PhaseBarrier& full = shared.full[place.stage];
   const int first = static_cast<int>(block_of_cluster()) * kHalf;
-  shared.empty[place.stage].wait(place.parity ^ 1);
-  full.expect(sizeof stage);  // with the half that the other block copies
-  load_box(stage.a, map_a, row, k, full);
+  SpecializedStage<T>& stage = begin_stage(shared, place, map_a, row, k);
   GPU_UNROLL
   for (int i = 0; i < kHalf; ++i)
-    load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64, full);
+    load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64,
+                 shared.full[place.stage]);
 }
 
 }  // namespace gemm_mixed

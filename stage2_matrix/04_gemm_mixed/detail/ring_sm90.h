@@ -58,20 +58,28 @@ struct RingPlace {
   }
 };
 
-// The producer's part for one step along K: waits until the stage is empty and begins to fill it.
-// One thread calls this.
+// Waits until the stage is empty and begins to fill it: with its tile of A. `full` then waits for
+// B, too, whose boxes the caller copies.
 template <class T>
-__device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
-                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
-                                  int column, int k) {
+__device__ inline SpecializedStage<T>& begin_stage(SpecializedShared<T>& shared, RingPlace place,
+                                                   const CUtensorMap& map_a, int row, int k) {
   SpecializedStage<T>& stage = shared.stages[place.stage];
   PhaseBarrier& full = shared.full[place.stage];
   shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
   full.expect(sizeof stage);
   load_box(stage.a, map_a, row, k, full);
+  return stage;
+}
+
+// The producer's part for one step along K. One thread calls this.
+template <class T>
+__device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
+                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
+                                  int column, int k) {
+  SpecializedStage<T>& stage = begin_stage(shared, place, map_a, row, k);
   GPU_UNROLL
   for (int i = 0; i < SpecializedTile::kColumns / 64; ++i)
-    load_box(stage.b[i], map_b, k, column + i * 64, full);
+    load_box(stage.b[i], map_b, k, column + i * 64, shared.full[place.stage]);
 }
 
 // A consumer's part: begins to multiply its 64 rows of a complete stage; `add`: to the sums.
