@@ -34,14 +34,14 @@ constexpr auto last_of(Candidates<First, Rest...>) {
     return last_of(Candidates<Rest...>{});
 }
 
-// Calls run(constant) with the size that a head of D numbers is computed with.
-template <class Run>
+// Calls run(constant) with the size that a head of D numbers is computed with, kLeast or more.
+template <int kLeast = 16, class Run>
 void with_head(size_t D, Run&& run) {
-  if (D <= 16)
-    run(std::integral_constant<int, 16>{});
-  else if (D <= 32)
-    run(std::integral_constant<int, 32>{});
-  else if (D <= 64)
+  if constexpr (kLeast <= 16)
+    if (D <= 16) return run(std::integral_constant<int, 16>{});
+  if constexpr (kLeast <= 32)
+    if (D <= 32) return run(std::integral_constant<int, 32>{});
+  if (D <= 64)
     run(std::integral_constant<int, 64>{});
   else if (D <= 128)
     run(std::integral_constant<int, 128>{});
@@ -49,15 +49,22 @@ void with_head(size_t D, Run&& run) {
     run(std::integral_constant<int, 256>{});
 }
 
-// Calls run(tile, aligned) for heads of `head` numbers. What is not aligned has one tile only, the
-// last, which fits everywhere.
-template <template <class> class Memory, class List, class Run>
-void with_kernel(List candidates, bool aligned, size_t heads, size_t rows, Run&& run) {
+// Calls run(tile, aligned) with the tile of Of<head>::List that suits heads of D numbers. What is
+// not aligned has one tile, the last, which fits everywhere; there heads of fewer than
+// kLeastUnaligned numbers take the tile of so many.
+template <template <class> class Memory, template <int> class Of, int kLeastUnaligned = 16,
+          class Run>
+void with_kernel(size_t D, bool aligned, size_t heads, size_t rows, Run&& run) {
   if (aligned)
-    with_tile<Memory>(candidates, heads, rows, [&](auto tile) { run(tile, std::true_type{}); });
+    with_head(D, [&](auto head) {
+      with_tile<Memory>(typename Of<head()>::List{}, heads, rows,
+                        [&](auto tile) { run(tile, std::true_type{}); });
+    });
   else
-    with_tile<Memory>(last_of(candidates), heads, rows,
-                      [&](auto tile) { run(tile, std::false_type{}); });
+    with_head<kLeastUnaligned>(D, [&](auto head) {
+      with_tile<Memory>(last_of(typename Of<head()>::List{}), heads, rows,
+                        [&](auto tile) { run(tile, std::false_type{}); });
+    });
 }
 
 }  // namespace attention

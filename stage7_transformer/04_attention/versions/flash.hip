@@ -113,28 +113,21 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
                              sums, [&](int i) { return sum[i] == 0 ? 0 : 1 / sum[i]; });
 }
 
-// Heads of up to kHead numbers.
-template <int kHead>
-static void launch_flash_head(const View& out, float* lse, const ConstView& q, const ConstView& k,
-                              const ConstView& v, const Problem& p, hipStream_t stream) {
-  const bool aligned =
-      is_aligned(out, p.D) && is_aligned(q, p.D) && is_aligned(k, p.D) && is_aligned(v, p.D);
-  using List = typename ForwardCandidates<kHead>::List;
-  with_kernel<ForwardTiles>(List{}, aligned, p.heads(), p.Tq, [&](auto tile, auto is_aligned) {
-    using Tile = decltype(tile);
-    constexpr size_t kBytes = sizeof(ForwardTiles<Tile>);
-    gpu::allow_shared_bytes(flash_forward<Tile, is_aligned()>, kBytes);
-    LAUNCH_ON(stream, (flash_forward<Tile, is_aligned()>),
-              grid_of(p.heads() * gpu::ceil_div(p.Tq, Tile::kOwn)), Tile::kThreads, kBytes, out,
-              lse, q, k, v, p);
-  });
-}
-
 void launch_flash(const View& out, float* lse, const ConstView& q, const ConstView& k,
                   const ConstView& v, const Problem& p, float*, hipStream_t stream) {
   check_forward(out, q, k, v, p);
   if (p.heads() * p.Tq == 0) return;
-  with_head(p.D, [&](auto head) { launch_flash_head<head()>(out, lse, q, k, v, p, stream); });
+  const bool aligned =
+      is_aligned(out, p.D) && is_aligned(q, p.D) && is_aligned(k, p.D) && is_aligned(v, p.D);
+  with_kernel<ForwardTiles, ForwardCandidates>(
+      p.D, aligned, p.heads(), p.Tq, [&](auto tile, auto is_aligned) {
+        using Tile = decltype(tile);
+        constexpr size_t kBytes = sizeof(ForwardTiles<Tile>);
+        gpu::allow_shared_bytes(flash_forward<Tile, is_aligned()>, kBytes);
+        LAUNCH_ON(stream, (flash_forward<Tile, is_aligned()>),
+                  grid_of(p.heads() * gpu::ceil_div(p.Tq, Tile::kOwn)), Tile::kThreads, kBytes, out,
+                  lse, q, k, v, p);
+      });
 }
 
 }  // namespace attention

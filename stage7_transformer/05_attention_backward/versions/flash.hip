@@ -165,22 +165,9 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
                                own0, lane, grad_y, [](int) { return 1.0f; });
 }
 
-// Heads of up to kHead numbers.
-template <int kHead>
-static void launch_head(const Arrays& b, bool aligned, hipStream_t stream) {
-  const Problem& p = b.p;
-  using List = typename GradientCandidates<kHead>::List;
-  with_kernel<GradientTiles>(
-      List{}, aligned, p.heads(), std::max(p.Tq, p.Tk), [&](auto tile, auto is_aligned) {
-        using Tile = decltype(tile);
-        constexpr size_t kBytes = sizeof(GradientTiles<Tile>);
-        const size_t keys = gpu::ceil_div(p.Tk, Tile::kOwn) * (Tile::kHead <= kBothUpTo ? 1 : 2);
-        gpu::allow_shared_bytes(flash_backward<Tile, is_aligned()>, kBytes);
-        LAUNCH_ON(stream, (flash_backward<Tile, is_aligned()>),
-                  grid_of(p.heads() * (keys + gpu::ceil_div(p.Tq, Tile::kOwn))), Tile::kThreads,
-                  kBytes, b);
-      });
-}
+// Rows that are not aligned are rare, and each kernel takes the compiler a second: there all heads
+// of up to 64 numbers share one.
+constexpr int kLeastUnaligned = 64;
 
 void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
                   const ConstView& grad_out, const ConstView& out, const float* lse,
@@ -194,7 +181,16 @@ void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
     aligned &= is_aligned(view, p.D);
   launch_row_products(memory, grad_out, out, p, stream);
   const Arrays all{grad_q, grad_k, grad_v, grad_out, q, k, v, lse, memory, p};
-  with_head(p.D, [&](auto head) { launch_head<head()>(all, aligned, stream); });
+  with_kernel<GradientTiles, GradientCandidates, kLeastUnaligned>(
+      p.D, aligned, p.heads(), std::max(p.Tq, p.Tk), [&](auto tile, auto is_aligned) {
+        using Tile = decltype(tile);
+        constexpr size_t kBytes = sizeof(GradientTiles<Tile>);
+        const size_t keys = gpu::ceil_div(p.Tk, Tile::kOwn) * (Tile::kHead <= kBothUpTo ? 1 : 2);
+        gpu::allow_shared_bytes(flash_backward<Tile, is_aligned()>, kBytes);
+        LAUNCH_ON(stream, (flash_backward<Tile, is_aligned()>),
+                  grid_of(p.heads() * (keys + gpu::ceil_div(p.Tq, Tile::kOwn))), Tile::kThreads,
+                  kBytes, all);
+      });
 }
 
 }  // namespace attention_backward
