@@ -25,11 +25,12 @@ __host__ __device__ inline AlphaBeta alpha_beta(const Product& p) {
 }
 
 // Stores epilogue(sum) for each of a thread's sums that lies in C, 16 bytes at a time where four
-// neighbours do.
+// neighbours do. Where a block has slices, only the rows that belong to the thread's slice.
 template <class Shape, class Epilogue>
 __device__ inline void store_tile(const Product& p, const Epilogue& epilogue,
                                   const TileOrigin& origin, const ThreadTile& own,
-                                  const float (&sums)[Shape::kThreadM][Shape::kThreadN]) {
+                                  const float (&sums)[Shape::kThreadM][Shape::kThreadN],
+                                  int slice = 0) {
   const bool aligned = rows_are_aligned(p.c, p.ldc, p.stride_c);
   GPU_UNROLL
   for (int j = 0; j < Shape::kThreadN; j += 4) {
@@ -37,7 +38,7 @@ __device__ inline void store_tile(const Product& p, const Epilogue& epilogue,
     GPU_UNROLL
     for (int i = 0; i < Shape::kThreadM; ++i) {
       const size_t row = origin.row + own.row + i / 4 * own.row_step + i % 4;
-      if (row >= p.M) continue;
+      if (row >= p.M || i % Shape::kSlices != slice) continue;
       float* c = element_of_c(p, row, col);
       if (aligned && col + 4 <= p.N) {
         *reinterpret_cast<float4*>(c) = make_float4(epilogue(sums[i][j], row, col, c),

@@ -12,26 +12,40 @@
 
 namespace gemm {
 
-// In slice 0: sums += the sums of the same elements in the block's other slices, in their order.
-// Where the slices' tiles were, they are exchanged a row at a time.
+// Row i of a thread's sums belongs to slice i % kSlices: there it becomes the sum of that row in
+// all of the block's slices, added in their order. As many rows as fit where the slices' tiles were
+// are exchanged at a time.
 template <class Shape>
 __device__ inline void add_slices(float (&sums)[Shape::kThreadM][Shape::kThreadN],
                                   Tiles<Shape> (&tiles)[Shape::kSlices][2], int slice, int thread) {
-  static_assert(sizeof(tiles[0]) >= sizeof(float) * Shape::kThreads * Shape::kThreadN,
-                "a row of sums of each thread fits where the tiles were");
+  constexpr int kRow = Shape::kThreads * Shape::kThreadN;  // of all threads of a slice
+  constexpr int kFit = static_cast<int>(2 * sizeof(Tiles<Shape>) / (sizeof(float) * kRow));
+  constexpr int kAtOnce = kFit < Shape::kThreadM ? kFit : Shape::kThreadM;
+  static_assert(kAtOnce > 0 && Shape::kThreadM % kAtOnce == 0,
+                "all rows in exchanges of equal size");
   GPU_UNROLL
-  for (int i = 0; i < Shape::kThreadM; ++i) {
-    __syncthreads();  // the slices' memory is free: tiles are multiplied, the row before is added
-    if (slice > 0) {
-      float* row = &tiles[slice][0].a[0][0] + thread;
+  for (int first = 0; first < Shape::kThreadM; first += kAtOnce) {
+    __syncthreads();  // the slices' memory is free: tiles are multiplied, the rows before are added
+    float* to = &tiles[slice][0].a[0][0] + thread;
+    GPU_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
       GPU_UNROLL
-      for (int j = 0; j < Shape::kThreadN; ++j) row[j * Shape::kThreads] = sums[i][j];
+      for (int j = 0; j < Shape::kThreadN; ++j)
+        to[i * kRow + j * Shape::kThreads] = sums[first + i][j];
     }
-    __syncthreads();  // row i of all slices but slice 0 is in shared memory
-    for (int s = 1; slice == 0 && s < Shape::kSlices; ++s) {
-      const float* row = &tiles[s][0].a[0][0] + thread;
+    __syncthreads();  // these rows of all slices are in shared memory
+    GPU_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (slice != (first + i) % Shape::kSlices) continue;
       GPU_UNROLL
-      for (int j = 0; j < Shape::kThreadN; ++j) sums[i][j] += row[j * Shape::kThreads];
+      for (int s = 0; s < Shape::kSlices; ++s) {
+        const float* from = &tiles[s][0].a[0][0] + thread + i * kRow;
+        GPU_UNROLL
+        for (int j = 0; j < Shape::kThreadN; ++j) {
+          const float sum = from[j * Shape::kThreads];
+          sums[first + i][j] = s == 0 ? sum : sums[first + i][j] + sum;
+        }
+      }
     }
   }
 }
@@ -40,9 +54,10 @@ __device__ inline void add_slices(float (&sums)[Shape::kThreadM][Shape::kThreadN
 // Fixes : double_buffered has too few threads to hide the waiting where C is small, and no other
 //         epilogue.
 // Idea  : the same loop in several teams of threads, the slices of a block. Each takes its part of
-//         K, and slice 0 adds their sums in a fixed order. The epilogue is a parameter.
+//         K. Then each adds up a part of the rows, in a fixed order, and stores it. The epilogue is
+//         a parameter.
 // Thread: as in wave_tiled, in each slice.
-// Costs : those of double_buffered; with slices 2 kThreadM barriers more for a tile of C.
+// Costs : those of double_buffered; with slices 2 to 4 barriers more for a tile of C.
 template <class Shape, bool kKMajorA, bool kKMajorB, bool kAligned, class Epilogue>
 static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape::kResidentBlocks)
     gemm_product(Product p, Epilogue epilogue) {
@@ -95,7 +110,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
     }
   }
   if constexpr (Shape::kSlices > 1) add_slices<Shape>(sums, all_tiles, slice, thread);
-  if (slice == 0) store_tile<Shape>(p, epilogue, origin, own, sums);
+  store_tile<Shape>(p, epilogue, origin, own, sums, slice);
 }
 
 template <class Shape, class Layouts, class Epilogue>
