@@ -103,9 +103,19 @@ __device__ inline void store_lines(Lines<Tile>& lines, const Lane& lane,
   }
 }
 
+// Whether all of a thread's numbers of a row are finite: 0 times each of them is 0.
+template <int kCount>
+__device__ inline bool are_finite(const float (&held)[kCount]) {
+  float sum = 0;
+  GPU_UNROLL
+  for (int c = 0; c < kCount; ++c) sum += 0 * held[c];
+  return sum == 0;
+}
+
 // sums[i][c] += sum over the lines k that are needed, or a few more, of lines[k][row i]
 // rows[k][column c]: step 2.3's product. Where a tile is not whole, pairs that don't see each other
-// have a 0 in their line, and zeros are not multiplied: 0 times NaN would be NaN.
+// have a 0 in their line. Zeros are not multiplied by a row that is not finite: 0 times NaN would
+// be NaN.
 template <class Tile, bool kWhole>
 __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const Lines<Tile>& lines,
                                  const float (&rows)[Tile::kOther][Tile::kStride], const Lane& lane,
@@ -120,7 +130,7 @@ __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const L
       float held_line[Tile::kRows], held_row[Tile::kOut];
       gemm::load_fragment(held_line, line + k * (Tile::kOwn + kPad), 4);
       read_columns(held_row, row + k * Tile::kStride);
-      if constexpr (kWhole) {
+      if (kWhole || are_finite(held_row)) {
         gemm::add_outer_product(sums, held_line, held_row);
       } else {
         GPU_UNROLL
