@@ -272,6 +272,22 @@ void launch_pair(ClusterMistake mistake, float* c, const half* a, const half* b,
                  stream);
 }
 
+// Half a warp takes 128 bytes at a time, as many as there are banks: 16 times two floats that are
+// in different banks, both of B and of C.
+static constexpr bool half_warps_meet_all_banks() {
+  for (int half_warp = 0; half_warp < gemm_mixed::kWarpGroup / 16; ++half_warp) {
+    unsigned of_b = 0, of_c = 0;
+    for (int i = 0; i < 16; ++i) {
+      const auto own = gemm_mixed::HeldColumns::of(half_warp * 16 + i);
+      of_b |= 1u << own.of_b(0, 0) / 2 % 16;
+      of_c |= 1u << own.of_c(0) / 2 % 16;
+    }
+    if (of_b != 0xFFFF || of_c != 0xFFFF) return false;
+  }
+  return true;
+}
+static_assert(half_warps_meet_all_banks());
+
 // What a consumer of register_operand loads of four steps, where the tile were not swizzled, or the
 // rows of B were those that a fragment of 16-bit numbers has.
 template <HeldMistake kMistake>
@@ -279,7 +295,7 @@ static __device__ inline void load_wrongly(gemm_mixed::HeldFragments& held, cons
                                            gemm_mixed::HeldColumns own) {
   for (int i = 0; i < 8; ++i) {
     const bool other_rows = kMistake == HeldMistake::other_rows;
-    const int k = i / 2 * 8 + (other_rows ? own.k * 2 + i % 2 : own.k + i % 2 * 4);
+    const int k = i / 2 * 8 + (other_rows ? own.quarter * 2 + i % 2 : own.quarter + i % 2 * 4);
     const int place = kMistake == HeldMistake::no_swizzle ? own.chunk : own.chunk ^ k % 8;
     for (int j = 0; j < 2; ++j)
       memcpy(&held[i / 2][i % 2 * 2 + j], box + k * 32 + place * 4 + own.first + j, sizeof(float));
@@ -307,7 +323,7 @@ static __global__ void held_with_mistake(const CUtensorMap map_c, const CUtensor
       gemm_mixed::fill_held_stage(shared, place, map_a, map_b, 0, column, i * Tile::kDepth);
   if (group > 0) {
     const unsigned thread = threadIdx.x % kWarpGroup;
-    const auto own = gemm_mixed::HeldColumns::own();
+    const auto own = gemm_mixed::HeldColumns::of(static_cast<int>(thread));
     auto others = own;
     others.chunk ^= 1;
     gemm_mixed::HeldFragments held;

@@ -52,10 +52,11 @@ __device__ inline void fill_held_stage(Ring<HeldStage>& ring, RingPlace place,
 }
 
 // Which two neighbouring columns of a consumer's 64 are a thread's: rows t%32/4 and 8 further of
-// its warp's fragment. Their order is free, as long as the sums are stored in the same one. A
-// thread loads both at once, 8 bytes, and half a warp meets all banks: it takes four rows k of
-// chunks c and c ^ 5, which differ in bit 2 for these rows, and in bit 0 for the rows of C to store
-// to.
+// its warp's fragment. Which column is which row is free, as long as the sums are stored likewise.
+// A thread loads both columns at once, 8 bytes of row t%4 of B, so half a warp loads from four
+// rows. Those are in different banks if they come from chunks that differ in bit 2. It also stores
+// to four rows of C, 0, 2, 4 and 6: for these the chunks must differ in bit 0. So they are c and
+// c ^ 5: 128 bytes in each wavefront.
 //
 // clang-format off
 //   place     0     1     2     3     4     5     6     7       place j ^ k % 8 of row k has chunk j
@@ -68,18 +69,28 @@ __device__ inline void fill_held_stage(Ring<HeldStage>& ring, RingPlace place,
 // clang-format on
 struct HeldColumns {
   int box, chunk, first;  // columns `first` and the next of a chunk of four
-  int k;                  // the first row that the thread loads of each step; the other is k + 4
+  int quarter;            // t%4
 
-  __device__ static HeldColumns own() {
-    const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, warp = thread / kLanes;
-    const int pair = thread % kLanes / 4;
+  __host__ __device__ static constexpr HeldColumns of(int thread) {
+    const int warp = thread / kLanes, pair = thread % kLanes / 4;
     const int chunk = (warp % 2 * 2) ^ (pair / 2 % 2 * 5) ^ (pair / 4);
     return {warp / 2, chunk, pair % 2 * 2, thread % 4};
   }
+  // Where they are in a box, in floats: row `i` of the two of B of step `step`, and row `i` of the
+  // 16 of C of a pass.
+  __host__ __device__ constexpr int of_b(int step, int i) const {
+    return in_row(step * 8 + i * 4 + quarter);
+  }
+  __host__ __device__ constexpr int of_c(int i) const {
+    return in_row(i / 2 * 8 + quarter * 2 + i % 2);
+  }
+  __host__ __device__ constexpr int in_row(int row) const {
+    return row * HeldTile::kBox + (chunk ^ row % 8) * 4 + first;
+  }
 };
 
-// The fragments of a stage: four registers a step, in which a thread has rows own.k, then own.k + 4
-// of the step's 8 of B.
+// The fragments of a stage: four registers a step, two columns of row t%4 of the step's 8 of B,
+// then of row t%4 + 4.
 using HeldFragments = unsigned[HeldTile::kSteps][4];
 
 // Loads those of kAhead steps, from step `first` on, of a complete stage.
@@ -88,11 +99,10 @@ __device__ __forceinline__ void load_held(HeldFragments& held, const HeldStage& 
   const float* box = stage.b[consumer * kStoreBoxes + own.box];
   GPU_UNROLL
   for (int i = 0; i < 2 * HeldTile::kAhead; ++i) {
-    const int step = first + i / 2, k = step * 8 + i % 2 * 4 + own.k, place = own.chunk ^ k % 8;
-    const uint2 columns =
-        *reinterpret_cast<const uint2*>(box + k * HeldTile::kBox + place * 4 + own.first);
-    held[step][i % 2 * 2] = columns.x;
-    held[step][i % 2 * 2 + 1] = columns.y;
+    const int step = first + i / 2, row = i % 2;
+    const uint2 columns = *reinterpret_cast<const uint2*>(box + own.of_b(step, row));
+    held[step][row * 2] = columns.x;
+    held[step][row * 2 + 1] = columns.y;
   }
 }
 
@@ -118,10 +128,8 @@ __device__ __forceinline__ void store_256x64(const CUtensorMap& map_c, int row, 
     begin_store_pass(thread, group);
     GPU_UNROLL
     for (int i = 0; i < 16; ++i) {
-      const int to_row = i / 2 * 8 + own.k * 2 + i % 2, place = own.chunk ^ to_row % 8;
-      float* to = buffer.boxes[own.box] + to_row * HeldTile::kBox + place * 4 + own.first;
       const float* sum = sums + pass * 32 + i / 2 * 4 + i % 2;
-      *reinterpret_cast<float2*>(to) = make_float2(sum[0], sum[2]);
+      *reinterpret_cast<float2*>(buffer.boxes[own.box] + own.of_c(i)) = make_float2(sum[0], sum[2]);
     }
     end_store_pass(map_c, row + pass * kStoreRows, column, buffer, thread, group);
   }

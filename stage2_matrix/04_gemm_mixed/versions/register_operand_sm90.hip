@@ -54,7 +54,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
       const int consumer = group - 1;
       const unsigned thread = threadIdx.x % kWarpGroup;
       const bool tells = thread < kClusterBlocks;
-      const HeldColumns own = HeldColumns::own();
+      const HeldColumns own = HeldColumns::of(static_cast<int>(thread));
       float sums[128];
       HeldFragments held;
       for (unsigned pair = first_pair; pair < pairs; pair += clusters) {
