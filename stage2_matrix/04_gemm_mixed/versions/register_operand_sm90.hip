@@ -6,6 +6,7 @@
 #include "common/gpu.h"
 #include "stage2_matrix/04_gemm_mixed/detail/held_operand_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 namespace gemm_mixed {
