@@ -20,7 +20,7 @@ namespace gemm_mixed {
 //         while the two steps before them are multiplied.
 // Thread: as in clusters, with A and B in each other's place: a consumer owns 256 rows and 64
 //         columns of a tile of C; the blocks of a pair share a tile of A.
-// Costs : 16 registers for fragments, and two loads of each thread for a multiplication.
+// Costs : 16 registers for fragments; a thread loads 8 bytes twice for each multiplication.
 static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
     gemm_register_operand(const __grid_constant__ CUtensorMap map_c,
                           const __grid_constant__ CUtensorMap map_a,
