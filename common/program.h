@@ -99,6 +99,8 @@ inline std::string missing(Needs needs) {
       return "needs sm_90";
     case Needs::Bits16:
       return "needs 16-bit numbers";
+    case Needs::Tf32:
+      return "needs tf32";
     default:
       return "needs CDNA";
   }

@@ -4,9 +4,9 @@
 
 #include "common/gpu_runtime.h"
 
-// What a version needs beyond the portable subset. On other hardware its row says so. Bits16: other
-// elements than those of this table, 16-bit numbers.
-enum class Needs { Any, Sm80, Sm90, Cdna, Bits16 };
+// What a version needs beyond the portable subset. On other hardware its row says so. Bits16, Tf32:
+// other elements than those of this table, 16-bit numbers or tf32.
+enum class Needs { Any, Sm80, Sm90, Cdna, Bits16, Tf32 };
 
 // One version of a step. Every step has ONE list of them, kVersions, which the program, the test
 // and the course all walk.

@@ -23,11 +23,11 @@ struct Tile {
         next_block(static_cast<unsigned>(descriptor >> 32 & 0x3FFF) * 16),
         is_swizzled(descriptor >> 62 == 1) {}
 
-  // Where element k of row r is that lies along K.
-  unsigned along_k(unsigned r, unsigned k) const {
-    return swizzled(address + r / 8 * next_block + r % 8 * TensorMap::kRowBytes + k * 2);
+  // Where byte `byte` of row r is that lies along K.
+  unsigned along_k(unsigned r, unsigned byte) const {
+    return swizzled(address + r / 8 * next_block + r % 8 * TensorMap::kRowBytes + byte);
   }
-  // Where element n of row k is, 64 of which are a row of a box.
+  // Where the 16-bit element n of row k is, 64 of which are a row of a box.
   unsigned across_k(unsigned k, unsigned n) const {
     return swizzled(address + n / 64 * next_box + k / 8 * next_block +
                     k % 8 * TensorMap::kRowBytes + n % 64 * 2);
@@ -51,12 +51,19 @@ void for_each_block(const Product& p, Action&& action) {
 }
 
 bool same(const Product& a, const Product& b) {
-  return a.a == b.a && a.b == b.b && a.columns == b.columns && a.is_bfloat16 == b.is_bfloat16 &&
+  return a.a == b.a && a.b == b.b && a.columns == b.columns && a.element == b.element &&
          a.is_held == b.is_held && a.b_has_rows_along_k == b.b_has_rows_along_k && a.adds == b.adds;
 }
 
-float decode(bool is_bfloat16, std::uint16_t bits) {
-  return is_bfloat16 ? bfloat16_bits_to_float(bits) : half_bits_to_float(bits);
+unsigned size_of(Element element) { return element == Element::tf32 ? 4 : 2; }
+
+// The element whose bits these are, in the lower half if it has 16.
+float decode(Element element, unsigned bits) {
+  if (element == Element::bfloat16) return bfloat16_bits_to_float(static_cast<std::uint16_t>(bits));
+  if (element == Element::half) return half_bits_to_float(static_cast<std::uint16_t>(bits));
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 }  // namespace
@@ -108,14 +115,15 @@ std::string AsyncProducts::begin(unsigned thread, const Product& product, float*
     Sums* of = known != group.sums.end() ? &*known : &group.sums.emplace_back();
     of->columns = product.columns, of->values.resize(kRows * product.columns);
     ++of->products;
-    group.in_flight.push_back({product, of, own.groups, {}});
+    group.in_flight.push_back({product, of, own.groups, {}, {}});
   }
   InFlight& here = group.in_flight[place];
   if (!same(here.product, product) || here.number != own.groups ||
       (known != group.sums.end() && here.sums != &*known) ||
       (known == group.sums.end() && here.sums->of_thread[t] != nullptr))
     return "the threads of a warp group do not agree on the product";
-  if (held != nullptr) std::copy(held, held + 4, here.held[t].begin());
+  if (held != nullptr) std::copy(held, held + 4, here.held_at_begin[t].begin());
+  here.held[t] = held;
   if (known != group.sums.end()) return "";
   here.sums->of_thread[t] = sums;
   for (unsigned i = 0; i < product.columns / 2; ++i) {
@@ -131,30 +139,32 @@ void AsyncProducts::end_group(unsigned thread) {
 
 void AsyncProducts::multiply(InFlight& in_flight) {
   const Product& p = in_flight.product;
+  const unsigned bytes = size_of(p.element), depth = kStepBytes / bytes;
+  const unsigned in_word = sizeof(unsigned) / bytes;
   const auto read = [&](unsigned place) {
-    std::uint16_t bits;
-    std::memcpy(&bits, view_.arena() + place, sizeof bits);
-    return decode(p.is_bfloat16, bits);
+    unsigned bits = 0;
+    std::memcpy(&bits, view_.arena() + place, bytes);
+    return decode(p.element, bits);
   };
-  float a[kRows][kDepth], b[kDepth][256];
+  float a[kRows][kStepBytes / 2], b[kStepBytes / 2][256];
   const Tile tile_a(p.a), tile_b(p.b);
   for (unsigned r = 0; r < kRows; ++r)
-    for (unsigned k = 0; k < kDepth; ++k) {
+    for (unsigned k = 0; k < depth; ++k) {
       if (!p.is_held) {
-        a[r][k] = read(tile_a.along_k(r, k));
+        a[r][k] = read(tile_a.along_k(r, k * bytes));
         continue;
       }
-      const unsigned thread = r / 16 * 32 + r % 8 * 4 + k % 8 / 2;
-      const unsigned word = in_flight.held[thread][r % 16 / 8 + k / 8 * 2];
-      a[r][k] = decode(p.is_bfloat16, static_cast<std::uint16_t>(word >> k % 2 * 16));
+      const unsigned column = k / in_word, thread = r / 16 * 32 + r % 8 * 4 + column % 4;
+      const unsigned word = in_flight.held_at_begin[thread][r % 16 / 8 + column / 4 * 2];
+      a[r][k] = decode(p.element, word >> k % in_word * 16);
     }
-  for (unsigned k = 0; k < kDepth; ++k)
+  for (unsigned k = 0; k < depth; ++k)
     for (unsigned n = 0; n < p.columns; ++n)
-      b[k][n] = read(p.b_has_rows_along_k ? tile_b.along_k(n, k) : tile_b.across_k(k, n));
+      b[k][n] = read(p.b_has_rows_along_k ? tile_b.along_k(n, k * bytes) : tile_b.across_k(k, n));
   for (unsigned r = 0; r < kRows; ++r) {
     float* sums = in_flight.sums->values.data() + r * p.columns;
     if (!p.adds) std::fill(sums, sums + p.columns, 0.0f);
-    for (unsigned k = 0; k < kDepth; ++k)
+    for (unsigned k = 0; k < depth; ++k)
       for (unsigned n = 0; n < p.columns; ++n) sums[n] += a[r][k] * b[k][n];
   }
 }
@@ -172,6 +182,9 @@ std::string AsyncProducts::complete(unsigned number, unsigned late) {
       if (copies_.is_arriving(block, Tile::kBlock) || !view_.is_unchanged(block, Tile::kBlock))
         why = "a tile was overwritten while a product read it";
     });
+    for (unsigned t = 0; t < kGroup && next.product.is_held; ++t)
+      if (!std::equal(next.held[t], next.held[t] + 4, next.held_at_begin[t].begin()))
+        why = "a held operand was overwritten while a product read it";
     if (!why.empty()) return why;
     multiply(next);
     --next.sums->products;

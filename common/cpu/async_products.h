@@ -29,7 +29,7 @@ class AsyncProducts {
   std::string end_block() const;
 
  private:
-  static constexpr unsigned kGroup = kWarpGroupThreads, kRows = 64, kDepth = 16;
+  static constexpr unsigned kGroup = kWarpGroupThreads, kRows = 64, kStepBytes = 32;  // along K
 
   // The sums of one array, gathered from all threads while products are under way.
   struct Sums {
@@ -40,8 +40,9 @@ class AsyncProducts {
   struct InFlight {
     Product product;
     Sums* sums;
-    unsigned number;  // of its group
-    std::array<std::array<unsigned, 4>, kGroup> held;
+    unsigned number;                           // of its group
+    std::array<const unsigned*, kGroup> held;  // four words of each thread
+    std::array<std::array<unsigned, 4>, kGroup> held_at_begin;
   };
   struct Thread {
     unsigned products = 0, groups = 0;

@@ -74,14 +74,17 @@ void fence_for_units();
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// 64 x columns sums of a warp group += A (64, 16) B (16, columns), of 16-bit numbers. A and B are
-// descriptors of wgmma; where `held`, each thread has four words of A.
+// 64 x columns sums of a warp group += A (64, 16) B (16, columns), half as deep of tf32. A and B
+// are descriptors of wgmma; where `held`, each thread has four words of A.
+enum class Element { half, bfloat16, tf32 };
 struct Product {
   std::uint64_t a, b;
   unsigned columns;
-  bool is_bfloat16, is_held, b_has_rows_along_k, adds;
+  Element element;
+  bool is_held, b_has_rows_along_k, adds;
 };
 void begin_products(unsigned thread);
+// *held must stay as it is until the product is complete.
 void begin_product(const Caller& caller, const Product& product, float* sums, const unsigned* held);
 void end_products(unsigned thread);
 // Waits for the products of all groups but the last `late`.

@@ -1,15 +1,10 @@
 // 2.4  C = A B on matrix units: A (M, K) and B (K, N) in fp16, bf16 or tf32, C (M, N) in float.
 // All matrices are row-major without gaps between rows. Sums are kept in float.
 //
-//                sign exponent fraction   stored in            largest    roundoff
-//   fp16           1      5       10      gpu::half            65504      2^-11
-//   bf16           1      8        7      gpu::bfloat16        3.4e38     2^-8
-//   tf32           1      8       10      float, last 13       3.4e38     2^-11
-//                                         bits 0
-//
-// The element type T chooses one of the three; float stands for tf32 in this step. launch_round
-// makes any of them from floats. A float whose last 13 bits are not 0 is no tf32: what a matrix
-// unit makes of it differs from device to device.
+// The element type T chooses one of the three: gpu::half, gpu::bfloat16, or float, which stands for
+// tf32 in this step. launch_round makes any of them from floats. A float whose last 13 bits are not
+// 0 is no tf32: what a matrix unit makes of it differs from device to device. README.md compares
+// the types.
 //
 // Every launcher takes device arrays aligned to sizeof(T), and any M, N, K. If K is 0 the result is
 // 0. c must not overlap a or b. Rows that begin at multiples of 16 bytes are the fast case. The
@@ -59,8 +54,9 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
-// The next three want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
-// launch mma_sync. They throw std::runtime_error for T = float and on AMD.
+// The next four want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
+// launch mma_sync. They throw std::runtime_error on AMD. The first three take 16-bit numbers only,
+// the last one tf32 only.
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
 void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -73,6 +69,10 @@ void launch_warp_specialized(float* c, const T* a, const T* b, size_t M, size_t 
 template <class T>
 void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
+// versions/register_operand_sm90.hip: clusters for tf32, with B in registers.
+template <class T>
+void launch_register_operand(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream = nullptr);
 
 // nvcuda::wmma has bf16 and tf32 from sm_80 on. AMD's units and the software have no such limit.
 inline constexpr bool kOnCuda = std::string_view(gpu::kBackend) == "cuda";
@@ -84,11 +84,12 @@ inline constexpr Needs kNeedsOfWmma =
 inline constexpr bool kOnCpu = std::string_view(gpu::kBackend) == "cpu";
 inline constexpr Needs kNeedsOfMmaSync = kOnCpu ? Needs::Any : Needs::Sm80;
 
-// B (K, N) has N along its rows. wgmma takes that of 16-bit numbers only.
+// B (K, N) has N along its rows. From shared memory wgmma takes that of 16-bit numbers only.
+inline constexpr Needs kNeedsOfSm90 = kOnCpu ? Needs::Any : Needs::Sm90;
 template <class T>
-inline constexpr Needs kNeedsOfWgmma = sizeof(T) != 2 ? Needs::Bits16
-                                       : kOnCpu       ? Needs::Any
-                                                      : Needs::Sm90;
+inline constexpr Needs kNeedsOfWgmma = sizeof(T) == 2 ? kNeedsOfSm90 : Needs::Bits16;
+template <class T>
+inline constexpr Needs kNeedsOfRegisterOperand = sizeof(T) == 2 ? Needs::Tf32 : kNeedsOfSm90;
 
 template <class T>
 using Launch = void (*)(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -110,6 +111,8 @@ inline constexpr Version<Launch<T>> kVersions[] = {
     {"warp_specialized", launch_warp_specialized<T>,
      "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
     {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
+    {"register_operand", launch_register_operand<T>, "C^T = B^T A^T: B^T comes from registers",
+     kNeedsOfRegisterOperand<T>},
 };
 
 }  // namespace gemm_mixed

@@ -166,12 +166,12 @@ FOR_EACH_TYPE("every version and the vendor's library agree with NumPy", "[numpy
   }
 }
 
-// ---- wgmma, warp_specialized, clusters: the TMA, rings and phases ------------------------------
+// ---- The versions of sm_90: the TMA, rings and phases ------------------------------------------
 
 template <class T>
-constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {gemm_mixed::launch_wgmma<T>,
-                                                     gemm_mixed::launch_warp_specialized<T>,
-                                                     gemm_mixed::launch_clusters<T>};
+constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {
+    gemm_mixed::launch_wgmma<T>, gemm_mixed::launch_warp_specialized<T>,
+    gemm_mixed::launch_clusters<T>, gemm_mixed::launch_register_operand<T>};
 
 // Calls check(version) with those that this device can run.
 template <class T, class Check>
@@ -193,8 +193,7 @@ const std::vector<Shape> kShapesOfSm90 = {{1544, 3080, 72}, {1416, 3080, 264}, {
                                           {128, 256, 64},   {300, 1000, 1032}, {300, 1000, 1033}};
 #endif
 
-TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many stages per tile", "",
-                   gpu::half, gpu::bfloat16) {
+FOR_EACH_TYPE("the versions of sm_90 take many tiles per block and many stages per tile", "") {
   for (const Shape& shape : kShapesOfSm90) {
     CAPTURE(shape.M, shape.N, shape.K);
     auto problem = integer_problem<TestType>(shape);
@@ -203,7 +202,7 @@ TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many sta
   }
 }
 
-TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::half, gpu::bfloat16) {
+FOR_EACH_TYPE("the versions of sm_90 run in a captured graph", "") {
   auto problem = integer_problem<TestType>({136, 264, 200});
   for_each_version_of_sm90<TestType>([&](auto launch) {
     gpu::Stream stream;
@@ -219,8 +218,11 @@ TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::hal
   });
 }
 
-TEST_CASE("the versions of sm_90 refuse tf32") {
-  const float* none = nullptr;
-  for (const auto launch : kVersionsOfSm90<float>)
+FOR_EACH_TYPE("the versions of sm_90 refuse the types that they do not take", "") {
+  const TestType* none = nullptr;
+  for (const auto launch : kVersionsOfSm90<TestType>) {
+    const bool is_for_tf32 = launch == gemm_mixed::launch_register_operand<TestType>;
+    if (is_for_tf32 == std::is_same_v<TestType, float>) continue;
     REQUIRE_THROWS_AS(launch(nullptr, none, none, 8, 8, 8, nullptr), std::runtime_error);
+  }
 }

@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "common/half.h"
-#include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/held_operand_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/detail/matrix_unit.h"
-#include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tiles.h"
 #include "stage2_matrix/04_gemm_mixed/mistakes_for_tests.h"
@@ -23,6 +22,8 @@ void launch_without_barrier(float* c, const half* a, const half* b, size_t M, si
                             hipStream_t stream);
 void launch_load_fragment(unsigned* out, const uint4* in, bool swizzled, int late);
 void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream);
+void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
                  size_t K, hipStream_t stream);
 void launch_store(StoreMistake mistake, float* c, hipStream_t stream);
 
@@ -268,6 +269,117 @@ static void launch_pair_of(ClusterMistake mistake, std::integer_sequence<int, kM
 void launch_pair(ClusterMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {
   launch_pair_of(mistake, std::make_integer_sequence<int, kClusterMistakes>(), c, a, b, M, N, K,
+                 stream);
+}
+
+// Half a warp takes 128 bytes at a time, as many as there are banks: 16 times two floats that are
+// in different banks, both of B and of C.
+static constexpr bool half_warps_meet_all_banks() {
+  for (int half_warp = 0; half_warp < gemm_mixed::kWarpGroup / 16; ++half_warp) {
+    unsigned of_b = 0, of_c = 0;
+    for (int i = 0; i < 16; ++i) {
+      const auto own = gemm_mixed::HeldColumns::of(half_warp * 16 + i);
+      of_b |= 1u << own.of_b(0, 0) / 2 % 16;
+      of_c |= 1u << own.of_c(0) / 2 % 16;
+    }
+    if (of_b != 0xFFFF || of_c != 0xFFFF) return false;
+  }
+  return true;
+}
+static_assert(half_warps_meet_all_banks());
+
+// What a consumer of register_operand loads of four steps, where the tile were not swizzled, or the
+// rows of B were those that a fragment of 16-bit numbers has.
+template <HeldMistake kMistake>
+static __device__ inline void load_wrongly(gemm_mixed::HeldFragments& held, const float* box,
+                                           gemm_mixed::HeldColumns own) {
+  for (int i = 0; i < 8; ++i) {
+    const bool other_rows = kMistake == HeldMistake::other_rows;
+    const int k = i / 2 * 8 + (other_rows ? own.quarter * 2 + i % 2 : own.quarter + i % 2 * 4);
+    const int place = kMistake == HeldMistake::no_swizzle ? own.chunk : own.chunk ^ k % 8;
+    for (int j = 0; j < 2; ++j)
+      memcpy(&held[i / 2][i % 2 * 2 + j], box + k * 32 + place * 4 + own.first + j, sizeof(float));
+  }
+}
+
+// register_operand for a single pair of tiles of C, with one mistake. It loads all fragments of a
+// stage at once.
+template <HeldMistake kMistake>
+static __global__ void held_with_mistake(const CUtensorMap map_c, const CUtensorMap map_a,
+                                         const CUtensorMap map_b, int stages) {
+  using gemm_mixed::kWarpGroup;
+  using Tile = gemm_mixed::HeldTile;
+  using Is = HeldMistake;
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& shared = gemm_mixed::aligned_shared<gemm_mixed::Ring<gemm_mixed::HeldStage>>(dynamic);
+  if (threadIdx.x == 0) shared.init(2);
+  gemm_mixed::sync_cluster();  // the threads of both blocks know the barriers
+
+  const int column = static_cast<int>(gemm_mixed::block_of_cluster()) * Tile::kColumns;
+  const int group = static_cast<int>(threadIdx.x) / kWarpGroup, consumer = group - 1;
+  gemm_mixed::RingPlace place;
+  if (threadIdx.x == 0)
+    for (int i = 0; i < stages; ++i, place.next())
+      gemm_mixed::fill_held_stage(shared, place, map_a, map_b, 0, column, i * Tile::kDepth);
+  if (group > 0) {
+    const unsigned thread = threadIdx.x % kWarpGroup;
+    const auto own = gemm_mixed::HeldColumns::of(static_cast<int>(thread));
+    auto others = own;
+    others.chunk ^= 1;
+    gemm_mixed::HeldFragments held;
+    float sums[128];
+    for (int i = 0; i < stages; ++i, place.next()) {
+      const auto& stage = shared.stages[place.stage];
+      auto& full = shared.full[place.stage];
+      const bool awaits = kMistake != Is::tiles_not_awaited;
+      if (awaits && kMistake != Is::loaded_before_it_arrived) full.wait(place.parity);
+      for (int step = 0; step < Tile::kSteps; step += Tile::kAhead)
+        gemm_mixed::load_held(held, stage, consumer, own, step);
+      if (kMistake == Is::no_swizzle || kMistake == Is::other_rows)
+        load_wrongly<kMistake>(held, stage.b[consumer * 2 + own.box], own);
+      if (kMistake == Is::loaded_before_it_arrived) full.wait(place.parity);
+      for (int step = 0; step < Tile::kSteps; step += Tile::kAhead)
+        gemm_mixed::multiply_held_steps(sums, held, stage, step, i + step > 0);
+      const bool early = kMistake == Is::stage_given_back_early;
+      if (early && thread < 2) gemm_mixed::arrive_at(shared.empty[place.stage], thread);
+      if (kMistake == Is::overwritten_while_multiplied)
+        gemm_mixed::load_held(held, stage, consumer, others, 0);  // the next ones
+      gemm_mixed::wait_for_wgmma<0>();
+      if (!early && thread < 2) gemm_mixed::arrive_at(shared.empty[place.stage], thread);
+    }
+    gemm_mixed::store_256x64(map_c, 0, column + consumer * 64, sums,
+                             kMistake == Is::columns_in_another_order ? others : own,
+                             shared.stores[consumer], group);
+    if (thread == 0) gemm_mixed::wait_for_stores();
+  }
+  gemm_mixed::sync_cluster();  // the other block writes no more to this one's shared memory
+}
+
+template <HeldMistake kMistake>
+static void launch_held_with(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream) {
+  using Tile = gemm_mixed::HeldTile;
+  constexpr size_t kBytes =
+      sizeof(gemm_mixed::Ring<gemm_mixed::HeldStage>) + gemm_mixed::kBoxAlignment;
+  gpu::allow_shared_bytes(held_with_mistake<kMistake>, kBytes);
+  LAUNCH_IN_CLUSTERS(
+      stream, held_with_mistake<kMistake>, 2, 2, unsigned{gemm_mixed::SpecializedTile::kThreads},
+      kBytes, gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
+      gemm_mixed::tensor_map(a, M, K, Tile::kHalf), gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
+      static_cast<int>(K) / Tile::kDepth);
+}
+
+template <int... kMistakes>
+static void launch_held_of(HeldMistake mistake, std::integer_sequence<int, kMistakes...>, float* c,
+                           const float* a, const float* b, size_t M, size_t N, size_t K,
+                           hipStream_t stream) {
+  using Launch = decltype(&launch_held_with<HeldMistake::none>);
+  static constexpr Launch kLaunches[] = {&launch_held_with<HeldMistake{kMistakes}>...};
+  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
+}
+void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream) {
+  launch_held_of(mistake, std::make_integer_sequence<int, kHeldMistakes>(), c, a, b, M, N, K,
                  stream);
 }
 

@@ -65,6 +65,24 @@ inline constexpr int kClusterMistakes =
 void launch_pair(ClusterMistake mistake, float* c, const gpu::half* a, const gpu::half* b, size_t M,
                  size_t N, size_t K, hipStream_t stream);
 
+// With an operand in registers.
+enum class HeldMistake {
+  none,
+  tiles_not_awaited,
+  loaded_before_it_arrived,
+  overwritten_while_multiplied,
+  stage_given_back_early,
+  no_swizzle,
+  other_rows,
+  columns_in_another_order,
+};
+inline constexpr int kHeldMistakes = static_cast<int>(HeldMistake::columns_in_another_order) + 1;
+
+// c = a b of tf32 for a pair of tiles of C, as register_operand computes it: M = 256, N = 256, K a
+// multiple of 32.
+void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
+                 size_t K, hipStream_t stream);
+
 // In a store through shared memory.
 enum class StoreMistake {
   none,

@@ -100,17 +100,24 @@ Outcome outcome_of(IsRight&& is_right) {
 }
 
 // Of launch(mistake, ...) for a product with M rows and 256 columns.
-template <class Launch, class Mistake>
+template <class T, class Launch, class Mistake>
 Outcome outcome_of_product(Launch&& launch, Mistake mistake, size_t M) {
   return outcome_of([&] {
-    auto problem = integer_problem<half>({M, 256, 640});
+    auto problem = integer_problem<T>({M, 256, 640});
     launch(mistake, problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
            problem.shape.N, problem.shape.K, nullptr);
     return problem.compare(problem.d_c.to_host(), true).ok;
   });
 }
-Outcome outcome_of(RingMistake mistake) { return outcome_of_product(launch_ring, mistake, 128); }
-Outcome outcome_of(ClusterMistake mistake) { return outcome_of_product(launch_pair, mistake, 256); }
+Outcome outcome_of(RingMistake mistake) {
+  return outcome_of_product<half>(launch_ring, mistake, 128);
+}
+Outcome outcome_of(ClusterMistake mistake) {
+  return outcome_of_product<half>(launch_pair, mistake, 256);
+}
+Outcome outcome_of(HeldMistake mistake) {
+  return outcome_of_product<float>(launch_held, mistake, 256);
+}
 
 Outcome outcome_of(StoreMistake mistake) {
   return outcome_of([&] {
@@ -144,6 +151,11 @@ TEST_CASE("mistakes with mbarriers, the TMA and wgmma are caught", "[harness]") 
 
 TEST_CASE("mistakes between the blocks of a cluster are caught", "[harness]") {
   require_caught(kClusterMistakes, {ClusterMistake::rows_of_the_other_block});
+}
+
+TEST_CASE("mistakes with an operand in registers are caught", "[harness]") {
+  require_caught(kHeldMistakes, {HeldMistake::loaded_before_it_arrived, HeldMistake::no_swizzle,
+                                 HeldMistake::other_rows, HeldMistake::columns_in_another_order});
 }
 
 TEST_CASE("mistakes with stores through the TMA are caught", "[harness]") {

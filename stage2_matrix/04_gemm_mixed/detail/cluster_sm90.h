@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
 #if defined(GPU_BACKEND_CPU)
 
@@ -96,6 +97,7 @@ namespace gemm_mixed {
 // The blocks of a cluster in the product: their tiles of C are below one another, so they need the
 // same tile of B.
 inline constexpr unsigned kClusterBlocks = 2, kWholeCluster = 0b11;
+inline constexpr unsigned kRasterPairs = kRasterRows / kClusterBlocks;
 
 // The producer's part for one step along K: its own tile of A, and its half of B for both blocks.
 // Both must have emptied the stage. The other half comes from the other block. One thread calls
@@ -106,7 +108,8 @@ __device__ inline void fill_stage_of_cluster(SpecializedShared<T>& shared, RingP
                                              int row, int column, int k) {
   constexpr int kHalf = SpecializedTile::kColumns / 64 / int{kClusterBlocks};  // boxes of B
   const int first = static_cast<int>(block_of_cluster()) * kHalf;
-  SpecializedStage<T>& stage = begin_stage(shared, place, map_a, row, k);
+  SpecializedStage<T>& stage = begin_stage(shared, place);
+  load_box(stage.a, map_a, row, k, shared.full[place.stage]);
   GPU_UNROLL
   for (int i = 0; i < kHalf; ++i)
     load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64,

@@ -24,14 +24,14 @@ struct SpecializedStage {
   T b[SpecializedTile::kColumns / 64][SpecializedTile::kDepth * 64];  // boxes of 64 columns
 };
 
-// A block's shared memory, 225 KiB. Each stage has two barriers:
+// A block's shared memory, 225 KiB, of stages with a tile of A and one of B. Each has two barriers:
 //
 //   full    completes when the bytes of both tiles have arrived; the consumers wait for it
 //   empty   completes when every consumer has multiplied the tiles; the producer waits for it:
 //           those of `blocks` blocks, where the producer writes to so many
-template <class T>
-struct SpecializedShared {
-  SpecializedStage<T> stages[SpecializedTile::kStages];
+template <class Stage>
+struct Ring {
+  Stage stages[SpecializedTile::kStages];
   StoreBuffer stores[SpecializedTile::kConsumers];
   PhaseBarrier full[SpecializedTile::kStages], empty[SpecializedTile::kStages];
 
@@ -44,6 +44,8 @@ struct SpecializedShared {
     publish_barriers();
   }
 };
+template <class T>
+using SpecializedShared = Ring<SpecializedStage<T>>;
 
 // Where a warp group is in the ring: a stage, and the parity of the phase of its barriers, which
 // changes with each round.
@@ -58,17 +60,12 @@ struct RingPlace {
   }
 };
 
-// Waits until the stage is empty and begins to fill it: with its tile of A. `full` then waits for
-// B, too, whose boxes the caller copies.
-template <class T>
-__device__ inline SpecializedStage<T>& begin_stage(SpecializedShared<T>& shared, RingPlace place,
-                                                   const CUtensorMap& map_a, int row, int k) {
-  SpecializedStage<T>& stage = shared.stages[place.stage];
-  PhaseBarrier& full = shared.full[place.stage];
+// Waits until the stage is empty. `full` then waits for all of its bytes, which the caller copies.
+template <class Stage>
+__device__ inline Stage& begin_stage(Ring<Stage>& shared, RingPlace place) {
   shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
-  full.expect(sizeof stage);
-  load_box(stage.a, map_a, row, k, full);
-  return stage;
+  shared.full[place.stage].expect(sizeof(Stage));
+  return shared.stages[place.stage];
 }
 
 // The producer's part for one step along K. One thread calls this.
@@ -76,7 +73,8 @@ template <class T>
 __device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
                                   const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
                                   int column, int k) {
-  SpecializedStage<T>& stage = begin_stage(shared, place, map_a, row, k);
+  SpecializedStage<T>& stage = begin_stage(shared, place);
+  load_box(stage.a, map_a, row, k, shared.full[place.stage]);
   GPU_UNROLL
   for (int i = 0; i < SpecializedTile::kColumns / 64; ++i)
     load_box(stage.b[i], map_b, k, column + i * 64, shared.full[place.stage]);

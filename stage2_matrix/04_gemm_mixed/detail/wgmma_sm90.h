@@ -2,6 +2,7 @@
 // memory and add the product to sums in their registers. It runs while the warps go on.
 //
 //   C (64, n) += A (64, 16) · B (16, n)      n = 128 or 256, A and B fp16 or bf16, C float
+//   C (64, n) += A (64, 8) · B (8, n)        A and B tf32
 //
 // A tile in shared memory is as the TMA puts it there: rows of 128 bytes, in which the 16-byte
 // chunk j of row r stands at place j ^ r % 8. Eight rows, 1024 bytes, are the unit of that pattern.
@@ -19,7 +20,7 @@
 // The next step is 32 bytes further in A, and 16 rows further, 2048 bytes, in B. The hardware
 // applies the swizzle to the address that results. PTX ISA, section "Asynchronous warpgroup level
 // matrix instructions". Only 16-bit numbers may lie like this B: tf32 and fp8 want K along the rows
-// of both tiles.
+// of both tiles. A may come from registers, of every type: then only the other tile must lie so.
 #pragma once
 
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
@@ -99,13 +100,13 @@ __device__ inline void wait_for_wgmma() {
 #define WGMMA_SUMS_128(i) WGMMA_SUMS_64(i), WGMMA_SUMS_64(i + 64)
 
 // Behind the sums: A, a descriptor or registers; the descriptor of B; a predicate, whether to add
-// to the sums; factors of 1 of A and B; then, 1 for a matrix whose rows do not lie along K: A, if
-// it is a descriptor, and B.
+// to the sums; factors of 1 of A and B; then, of 16-bit numbers, 1 for a matrix whose rows do not
+// lie along K: A, if it is a descriptor, and B.
 #define WGMMA(shape, type, registers, sums_of, a_operand, a_values, b_operand, add_operand, lies) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_operand                                    \
                ", 0;\n"                                                                           \
                "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers         \
-               "}, " a_operand ", " b_operand ", p, 1, 1, " lies ";\n}"                           \
+               "}, " a_operand ", " b_operand ", p, 1, 1" lies ";\n}"                             \
                : sums_of(0)                                                                       \
                : a_values, "l"(b), "r"(static_cast<int>(add)))
 #define WGMMA_DESCRIPTOR "l"(a)
@@ -118,27 +119,27 @@ __device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a,
                                                 bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
     WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
-          "0, 1");
+          ", 0, 1");
   else
     WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
-          "0, 1");
+          ", 0, 1");
 }
 template <class T>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                 bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
     WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
-          "0, 1");
+          ", 0, 1");
   else
     WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
-          "0, 1");
+          ", 0, 1");
 }
 
 // For bf16: a b^T, where b (128, 16) lies like A, with K along its rows.
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
                                               bool add) {
   WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
-        "0, 0");
+        ", 0, 0");
 }
 // For bf16: a b, where a is in registers, as mma.sync has it: a warp holds 16 rows. Two elements of
 // a row are a register: row t%32/4, column t%4*2 and the next; 8 rows further; 8 columns further;
@@ -146,12 +147,20 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, D
 __device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
                                               Descriptor b, bool add) {
   WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "{%32, %33, %34, %35}", WGMMA_FRAGMENT, "%36",
-        "%37", "1");
+        "%37", ", 1");
 }
 __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned (&a)[4],
                                               Descriptor b, bool add) {
   WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "{%64, %65, %66, %67}", WGMMA_FRAGMENT,
-        "%68", "%69", "1");
+        "%68", "%69", ", 1");
+}
+
+// For tf32: a b^T, where a (64, 8) is in registers and b (256, 8) has K along its rows. A register
+// is an element: row t%32/4, column t%4; 8 rows further; 4 columns further; both.
+__device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const unsigned (&a)[4],
+                                                   Descriptor b, bool add) {
+  WGMMA("m64n256k8", "tf32", WGMMA_128, WGMMA_SUMS_128, "{%128, %129, %130, %131}", WGMMA_FRAGMENT,
+        "%132", "%133", "");
 }
 
 #undef WGMMA_FRAGMENT

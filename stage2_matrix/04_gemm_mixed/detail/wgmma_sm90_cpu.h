@@ -28,28 +28,35 @@ __device__ inline void begin_product(float* sums, const cpu::Product& product, c
 }
 
 template <class T>
+inline constexpr cpu::Element kElement =
+    std::is_same_v<T, gpu::bfloat16> ? cpu::Element::bfloat16 : cpu::Element::half;
+
+template <class T>
 __device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a, Descriptor b,
                                                 bool add, CPU_SITE("multiply_64x128()")) {
-  constexpr bool kIsBfloat16 = std::is_same_v<T, gpu::bfloat16>;
-  begin_product(sums, {a, b, 128, kIsBfloat16, false, false, add}, nullptr, site);
+  begin_product(sums, {a, b, 128, kElement<T>, false, false, add}, nullptr, site);
 }
 template <class T>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                 bool add, CPU_SITE("multiply_64x256()")) {
-  constexpr bool kIsBfloat16 = std::is_same_v<T, gpu::bfloat16>;
-  begin_product(sums, {a, b, 256, kIsBfloat16, false, false, add}, nullptr, site);
+  begin_product(sums, {a, b, 256, kElement<T>, false, false, add}, nullptr, site);
 }
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
                                               bool add, CPU_SITE("multiply_rows()")) {
-  begin_product(sums, {a, b, 128, true, false, true, add}, nullptr, site);
+  begin_product(sums, {a, b, 128, cpu::Element::bfloat16, false, true, add}, nullptr, site);
 }
 __device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
-  begin_product(sums, {0, b, 64, true, true, false, add}, a, site);
+  begin_product(sums, {0, b, 64, cpu::Element::bfloat16, true, false, add}, a, site);
 }
 __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned (&a)[4],
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
-  begin_product(sums, {0, b, 128, true, true, false, add}, a, site);
+  begin_product(sums, {0, b, 128, cpu::Element::bfloat16, true, false, add}, a, site);
+}
+__device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const unsigned (&a)[4],
+                                                   Descriptor b, bool add,
+                                                   CPU_SITE("multiply_held_rows()")) {
+  begin_product(sums, {0, b, 256, cpu::Element::tf32, true, true, add}, a, site);
 }
 
 }  // namespace gemm_mixed

@@ -12,8 +12,6 @@ namespace gemm_mixed {
 
 #if !defined(GPU_BACKEND_HIP)
 
-inline constexpr unsigned kRasterPairs = kRasterRows / kClusterBlocks;
-
 // C = A·B    A (M,K)  B (K,N)  C (M,N), row-major, as tma_takes() wants them; K in `steps` stages.
 // Fixes : each of warp_specialized's blocks copies both of its tiles itself, although its
 //         neighbours copy the same ones: 48 KiB a stage from the L2 cache.
