@@ -59,7 +59,7 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
-// The next three want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
+// The next four want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
 // launch mma_sync. They throw std::runtime_error for T = float and on AMD.
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
@@ -73,6 +73,11 @@ void launch_warp_specialized(float* c, const T* a, const T* b, size_t M, size_t 
 template <class T>
 void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
+// versions/skinny_sm90.hip: K in slices, for at most kFewRows rows of C; with more it is clusters.
+inline constexpr int kFewRows = 128;
+template <class T>
+void launch_skinny(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                   hipStream_t stream = nullptr);
 
 // nvcuda::wmma has bf16 and tf32 from sm_80 on. AMD's units and the software have no such limit.
 inline constexpr bool kOnCuda = std::string_view(gpu::kBackend) == "cuda";
@@ -110,6 +115,7 @@ inline constexpr Version<Launch<T>> kVersions[] = {
     {"warp_specialized", launch_warp_specialized<T>,
      "one warp group copies, two multiply, blocks take tile after tile", kNeedsOfWgmma<T>},
     {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
+    {"skinny", launch_skinny<T>, "few rows: B and A change places, K in slices", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

@@ -23,6 +23,14 @@ __device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block, CPU_SITE
   cpu::go_on();
 }
 
+template <class T>
+__device__ inline T load_of(unsigned block, const T* here, CPU_SITE("load_of()")) {
+  const void* const there =
+      cpu::find_in_block({cpu::caller_number(), site}, block, here, sizeof(T));
+  cpu::go_on();
+  return *static_cast<const T*>(there);
+}
+
 __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
                                     int column, PhaseBarrier& full, CPU_SITE("load_box_for()")) {
   const int place[] = {column, row, 0, 0};
@@ -32,6 +40,11 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 
 #define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
   LAUNCH_ON_CPU(stream, blocks_of_cluster, kernel, __VA_ARGS__)
+
+template <class Kernel>
+unsigned clusters_at_once(Kernel, unsigned blocks_of_cluster, unsigned, size_t) {
+  return gpu::multiprocessors() / blocks_of_cluster;
+}
 
 }  // namespace gemm_mixed
 

@@ -43,6 +43,12 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, D
                                               bool add, CPU_SITE("multiply_rows()")) {
   begin_product(sums, {a, b, 128, true, false, true, add}, nullptr, site);
 }
+template <class T, int kSums>
+__device__ __forceinline__ void multiply_swapped(float (&sums)[kSums], Descriptor a, Descriptor b,
+                                                 bool add, CPU_SITE("multiply_swapped()")) {
+  constexpr bool kIsBfloat16 = std::is_same_v<T, gpu::bfloat16>;
+  begin_product(sums, {a, b, 2 * kSums, kIsBfloat16, false, true, add, true}, nullptr, site);
+}
 __device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
   begin_product(sums, {0, b, 64, true, true, false, add}, a, site);
