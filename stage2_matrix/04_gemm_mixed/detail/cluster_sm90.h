@@ -37,6 +37,15 @@ __device__ inline void sync_cluster() {
           : "memory");
 }
 
+// The same where blocks only have to know that the others have read: what threads wrote before, to
+// C say, need not be visible behind it, and nobody waits for that.
+__device__ inline void sync_cluster_readers() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed;\n"
+      "barrier.cluster.wait;" ::
+          : "memory");
+}
+
 // Arrives at the barrier of block `block` that lies where `barrier` lies in this block. It tells of
 // reads that are complete. What this thread has written is not visible behind it: to make it so for
 // other blocks, the instruction would wait for all of the thread's memory accesses, at each

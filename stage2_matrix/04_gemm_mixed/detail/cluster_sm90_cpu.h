@@ -18,6 +18,11 @@ __device__ inline void sync_cluster(CPU_SITE("sync_cluster()")) {
   cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
 }
 
+__device__ inline void sync_cluster_readers(CPU_SITE("sync_cluster_readers()")) {
+  const uint3 self = threadIdx;
+  cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
+}
+
 __device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block, CPU_SITE("arrive_at()")) {
   cpu::arrive_in_phase_of({cpu::caller_number(), site}, block, &barrier.state);
   cpu::go_on();

@@ -1,7 +1,8 @@
-// The parts of the product of a few rows: its ring, and how the slices of a tile are added.
+// The parts of the product of a few rows: its ring, and how slices of K are chosen and added.
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
 
@@ -9,80 +10,97 @@
 
 namespace gemm_mixed {
 
-// A tile is all rows of C, at most kRows, and kColumns columns. Two consumers multiply 128 columns
-// each, two boxes of B; one thread of the warp behind them copies.
-template <int kTheRows>
-struct SkinnyTile {
-  static constexpr int kRows = kTheRows, kColumns = 256, kDepth = 64, kSteps = kDepth / 16;
-  static constexpr int kConsumers = 2, kBoxes = kColumns / 64 / kConsumers;
-  static constexpr int kProducer = kConsumers * kWarpGroup, kThreads = kProducer + kLanes;
-  // 204, 200 or 192 KiB: 32 of a stage are B's.
-  static constexpr int kStages = kRows == 16 ? 6 : kRows == 64 ? 5 : 4;
-  // A row of sums. Eight columns and four pairs of rows use all banks once.
-  static constexpr int kPitch = kColumns + 4;
+// A cluster computes `sharers` neighbouring tiles of C, each in `slices` slices of K: a block for
+// each. Those of a slice share A. Block slice * sharers + sharer:
+//
+//                tile 0    tile 1
+//     slice 0   block 0   block 1    each copies half of the slice of A to both
+//     slice 1   block 2   block 3
+//               then 0, 2   1, 3     add their sums, and store half of the tile each
+struct ClusterShape {
+  unsigned slices, sharers;
 };
+inline constexpr unsigned kMostBlocks = 8;  // of a cluster
 
+// The first of `steps` steps along K that slice `slice` has.
+__device__ inline int slice_begin(int steps, unsigned slice, ClusterShape shape) {
+  return steps * static_cast<int>(slice) / static_cast<int>(shape.slices);
+}
+
+// A tile is all rows of C, at most kRows, and kColumns columns. Two consumers multiply half of the
+// columns each; one thread of the warp behind them copies.
 template <class T, int kRows>
 struct SkinnyShared {
-  using Tile = SkinnyTile<kRows>;
+  static constexpr int kColumns = 128, kDepth = 64, kSteps = kDepth / 16, kHalfRows = kRows / 2;
+  static constexpr int kConsumers = 2, kBoxes = kColumns / 64 / kConsumers;  // of a consumer
+  static constexpr int kProducer = kConsumers * kWarpGroup, kThreads = kProducer + kLanes;
   struct Stage {
-    T a[kRows * Tile::kDepth];                    // one box
-    T b[Tile::kColumns / 64][Tile::kDepth * 64];  // boxes of 64 columns
+    T a[2][kHalfRows * kDepth];       // two boxes
+    T b[kColumns / 64][kDepth * 64];  // boxes of 64 columns
   };
-  union {
-    Stage stages[Tile::kStages];
-    float sums[kRows * Tile::kPitch];  // of this block's slice, when all stages are multiplied
-  };
-  PhaseBarrier full[Tile::kStages], empty[Tile::kStages];  // as in detail/ring_sm90.h
+  static constexpr int kStages = 200 * 1024 / static_cast<int>(sizeof(Stage));
+  static constexpr int kPitch = kColumns + 4;  // of sums: lanes that store together use all banks
 
-  // One thread calls this before all use, then the block's __syncthreads().
-  __device__ void init() {
-    for (int stage = 0; stage < Tile::kStages; ++stage) {
+  union {
+    Stage stages[kStages];
+    float sums[kRows * kPitch];  // of this block's slice, when all stages are multiplied
+  };
+  PhaseBarrier full[kStages], empty[kStages];  // as in detail/ring_sm90.h
+
+  // One thread calls this before all use, then sync_cluster().
+  __device__ void init(unsigned sharers) {
+    for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(Tile::kConsumers);
+      empty[stage].init(kConsumers * static_cast<int>(sharers));
     }
     publish_barriers();
   }
 };
 
-// The producer's part for one step along K. One thread calls this.
+// A consumer's sums: of its box i of B, 64 columns of C and kRows rows.
+template <class T, int kRows>
+using SkinnySums = float[SkinnyShared<T, kRows>::kBoxes][kRows / 2];
+
+// The producer's part for one step along K: B for this block, and its share of A for the blocks
+// from `first` on that share it. One thread calls this.
 template <class T, int kRows>
 __device__ inline void fill_stage(SkinnyShared<T, kRows>& shared, RingPlace place,
                                   const CUtensorMap& map_a, const CUtensorMap& map_b, int column,
-                                  int k) {
+                                  int k, unsigned first, unsigned sharers) {
+  using Tile = SkinnyShared<T, kRows>;
   auto& stage = shared.stages[place.stage];
   PhaseBarrier& full = shared.full[place.stage];
   shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
   full.expect(sizeof stage);
-  load_box(stage.a, map_a, 0, k, full);
   GPU_UNROLL
-  for (int i = 0; i < SkinnyTile<kRows>::kColumns / 64; ++i)
+  for (int i = 0; i < Tile::kColumns / 64; ++i)
     load_box(stage.b[i], map_b, k, column + i * 64, full);
+  for (unsigned half = block_of_cluster() - first; half < 2; half += sharers)
+    load_box_for(((1u << sharers) - 1) << first, stage.a[half], map_a,
+                 static_cast<int>(half) * Tile::kHalfRows, k, full);
 }
 
 // A consumer's part: begins to multiply its columns of a complete stage; `add`: to the sums.
-// sums[i] are those of its box i: 64 columns of C and kRows rows.
 template <class T, int kRows>
-__device__ __forceinline__ void multiply_stage(float (&sums)[SkinnyTile<kRows>::kBoxes][kRows / 2],
-                                               const typename SkinnyShared<T, kRows>::Stage& stage,
+__device__ __forceinline__ void multiply_stage(SkinnySums<T, kRows>& sums,
+                                               const SkinnyShared<T, kRows>& shared, int stage,
                                                int consumer, bool add) {
-  using Tile = SkinnyTile<kRows>;
+  using Tile = SkinnyShared<T, kRows>;
+  const auto& [a, b] = shared.stages[stage];
   begin_wgmma();
   GPU_UNROLL
   for (int step = 0; step < Tile::kSteps; ++step) GPU_UNROLL
   for (int i = 0; i < Tile::kBoxes; ++i)
-    multiply_swapped<T>(sums[i],
-                        describe_b(stage.b[consumer * Tile::kBoxes + i], sizeof stage.b[0], step),
-                        describe_a(stage.a, step), add || step > 0);
+    multiply_swapped<T>(sums[i], describe_b(b[consumer * Tile::kBoxes + i], sizeof b[0], step),
+                        describe_a(a, step), add || step > 0);
   end_wgmma();
 }
 
 // Leaves a consumer's sums where the whole cluster finds them, row by row of C.
-template <int kRows>
-__device__ inline void keep_sums(float* kept,
-                                 const float (&sums)[SkinnyTile<kRows>::kBoxes][kRows / 2],
+template <class T, int kRows>
+__device__ inline void keep_sums(SkinnyShared<T, kRows>& shared, const SkinnySums<T, kRows>& sums,
                                  int consumer) {
-  using Tile = SkinnyTile<kRows>;
+  using Tile = SkinnyShared<T, kRows>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
   GPU_UNROLL
   for (int i = 0; i < Tile::kBoxes; ++i) {
@@ -90,48 +108,57 @@ __device__ inline void keep_sums(float* kept,
     GPU_UNROLL
     for (int j = 0; j < kRows / 2; ++j) {
       const int row = j / 4 * 8 + lane % 4 * 2 + j % 2;
-      kept[row * Tile::kPitch + column + j % 4 / 2 * 8] = sums[i][j];
+      shared.sums[row * Tile::kPitch + column + j % 4 / 2 * 8] = sums[i][j];
     }
   }
 }
 
-inline constexpr unsigned kMostSlices = 8;  // the blocks of a cluster
-
-// Adds the sums that the blocks of the cluster have kept, slice by slice from the first one on, and
-// stores them to the tile's M rows of C from `column` on: each block a share of all.
-template <int kRows>
-__device__ inline void add_slices(float* c, const float* kept, size_t M, size_t N, size_t column,
-                                  unsigned slices) {
-  using Tile = SkinnyTile<kRows>;
-  constexpr unsigned kQuads = Tile::kColumns / 4;  // four sums, 16 bytes of C
-  const unsigned begin = block_of_cluster() * blockDim.x + threadIdx.x;
-  for (unsigned i = begin; i < M * kQuads; i += slices * blockDim.x) {
-    const unsigned row = i / kQuads, at = i % kQuads * 4;
-    if (column + at >= N) continue;  // N is a multiple of 4
-    const auto* own = reinterpret_cast<const float4*>(kept + row * Tile::kPitch + at);
-    float4 parts[kMostSlices];
+// Adds the sums that the blocks of this tile have kept, slice by slice from the first one on, and
+// stores them to M rows of C from `column` on. Each of these blocks does a share of them.
+template <class T, int kRows>
+__device__ inline void add_slices(float* c, const SkinnyShared<T, kRows>& shared, size_t M,
+                                  size_t N, size_t column, ClusterShape shape) {
+  using Tile = SkinnyShared<T, kRows>;
+  constexpr unsigned kQuads = Tile::kColumns / 4, kAtOnce = 4;  // a quad: 16 bytes of a row
+  const unsigned slice = block_of_cluster() / shape.sharers;
+  const unsigned sharer = block_of_cluster() % shape.sharers;
+  const unsigned quads = static_cast<unsigned>(M) * kQuads, stride = shape.slices * blockDim.x;
+  for (unsigned i = slice * blockDim.x + threadIdx.x; i < quads; i += kAtOnce * stride) {
+    float sums[kAtOnce][4] = {};
+    for (unsigned s = 0; s < shape.slices; ++s) {
+      GPU_UNROLL
+      for (unsigned j = 0; j < kAtOnce; ++j) {  // that many are under way
+        const unsigned next = i + j * stride, quad = next < quads ? next : i;
+        const float* own = shared.sums + quad / kQuads * Tile::kPitch + quad % kQuads * 4;
+        const auto more = load_of(s * shape.sharers + sharer, reinterpret_cast<const float4*>(own));
+        sums[j][0] += more.x, sums[j][1] += more.y, sums[j][2] += more.z, sums[j][3] += more.w;
+      }
+    }
     GPU_UNROLL
-    for (unsigned s = 0; s < kMostSlices; ++s)  // all are under way before one is added
-      parts[s] = s < slices ? load_of(s, own) : float4{0, 0, 0, 0};
-    float4 sum = parts[0];
-    GPU_UNROLL
-    for (unsigned s = 1; s < kMostSlices; ++s)
-      sum = {sum.x + parts[s].x, sum.y + parts[s].y, sum.z + parts[s].z, sum.w + parts[s].w};
-    *reinterpret_cast<float4*>(c + row * N + column + at) = sum;
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      const unsigned quad = i + j * stride;
+      const size_t row = quad / kQuads, at = column + quad % kQuads * 4;
+      if (row >= M || at >= N) continue;  // N is a multiple of 4
+      reinterpret_cast<float4*>(c)[(row * N + at) / 4] =
+          make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
+    }
   }
 }
 
-// Into how many slices of K the tiles are cut: as many as take the least time, counted in stages of
-// a multiprocessor. at_once(slices): how many tiles are computed at the same time.
-template <class AtOnce>
-unsigned choose_slices(unsigned tiles, unsigned steps, AtOnce&& at_once) {
-  constexpr unsigned kBeginAndEnd = 4;  // what a block needs beside its stages, in stages
-  unsigned best = 1, least = ~0u;
-  for (unsigned slices = 1; slices <= std::min(kMostSlices, steps); ++slices) {
-    const unsigned rounds = gpu::ceil_div(tiles, std::max(1u, at_once(slices)));
-    const unsigned stages = rounds * (gpu::ceil_div(steps, slices) + kBeginAndEnd);
-    if (stages < least) least = stages, best = slices;
-  }
+// The shape that takes the least time, counted in stages of a multiprocessor; of equal ones, one
+// that shares A. at_once[blocks]: how many clusters of so many blocks run at the same time.
+inline ClusterShape choose_cluster(unsigned tiles, unsigned steps,
+                                   const std::array<unsigned, kMostBlocks + 1>& at_once) {
+  constexpr unsigned kBeginAndEnd = 8;  // what a block needs beside its stages, in stages
+  ClusterShape best{1, 1};
+  unsigned least = ~0u;
+  for (unsigned sharers = std::min(2u, tiles); sharers > 0; --sharers)
+    for (unsigned slices = 1; slices <= std::min(kMostBlocks / sharers, steps); ++slices) {
+      const unsigned clusters = gpu::ceil_div(tiles, sharers);
+      const unsigned rounds = gpu::ceil_div(clusters, std::max(1u, at_once[slices * sharers]));
+      const unsigned stages = rounds * (gpu::ceil_div(steps, slices) + kBeginAndEnd);
+      if (stages < least) least = stages, best = {slices, sharers};
+    }
   return best;
 }
 

@@ -1,5 +1,5 @@
 // skinny: few rows. B and A change places, and the blocks of a cluster each take a slice of K.
-#include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "common/gpu.h"
@@ -15,66 +15,77 @@ namespace gemm_mixed {
 // Fixes : a tile of `clusters` has 128 rows. With 16, 7/8 of its products are wasted, and N = 8192
 //         is 32 tiles: a hundred multiprocessors do nothing, and the memory waits.
 // Idea  : C^T = B^T A^T: the 64 rows of a wgmma are columns of C, and its n is M. The blocks of a
-//         cluster share a tile. Each takes a slice of K; then they add their sums.
-// Thread: two warp groups multiply 128 columns each of a tile of 256; thread 256 copies.
-// Costs : B is read once. N = K = 8192: 32 tiles x 4 slices, 128 blocks of 32 stages, 1 MiB of B
-//         each, up to 192 KiB of it under way. A is read 32 times, from the L2 cache: M/256 of B.
+//         cluster share two tiles. Each takes a slice of K; then they add their sums.
+// Thread: two warp groups multiply 64 columns each of a tile of 128; thread 256 copies.
+// Costs : B is read once. N = K = 8192: 64 tiles x 2 slices, 128 blocks of 64 stages, each 1 MiB of
+//         B, 96 KiB or more of it under way. A comes 32 times from the L2 cache: M/256 of B.
 template <class T, int kRows>
-static __global__ void GPU_LAUNCH_BOUNDS(SkinnyTile<kRows>::kThreads, 1)
+static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     gemm_skinny(float* c, const __grid_constant__ CUtensorMap map_a,
                 const __grid_constant__ CUtensorMap map_b, size_t M, size_t N, int steps,
-                unsigned slices) {
+                ClusterShape shape) {
   if constexpr (kHaveWgmma) {
-    using Tile = SkinnyTile<kRows>;
+    using Tile = SkinnyShared<T, kRows>;
     DYNAMIC_SHARED(unsigned char, dynamic);
-    auto& shared = aligned_shared<SkinnyShared<T, kRows>>(dynamic);
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();  // every thread and the TMA know the barriers
+    auto& shared = aligned_shared<Tile>(dynamic);
+    if (threadIdx.x == 0) shared.init(shape.sharers);
+    sync_cluster();  // every thread of all blocks and the TMA know the barriers
 
-    const int slice = static_cast<int>(block_of_cluster()), of = static_cast<int>(slices);
-    const int first = steps * slice / of, end = steps * (slice + 1) / of;
-    const int column = static_cast<int>(blockIdx.x / slices) * Tile::kColumns;
+    const unsigned slice = block_of_cluster() / shape.sharers;
+    const unsigned first_sharer = slice * shape.sharers;
+    const unsigned tile = blockIdx.x / (shape.slices * shape.sharers) * shape.sharers +
+                          block_of_cluster() - first_sharer;
+    const int column = static_cast<int>(tile) * Tile::kColumns;
+    const int first = slice_begin(steps, slice, shape), end = slice_begin(steps, slice + 1, shape);
     const int thread = static_cast<int>(threadIdx.x), consumer = thread / kWarpGroup;
     RingPlace place;
-    float sums[Tile::kBoxes][kRows / 2];
+    SkinnySums<T, kRows> sums;
     if (thread == Tile::kProducer) {
       for (int step = first; step < end; ++step, place.next(Tile::kStages))
-        fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth);
+        fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, first_sharer,
+                   shape.sharers);
     } else if (thread < Tile::kProducer) {
-      const bool leads = thread % kWarpGroup == 0;
+      const unsigned sharer = threadIdx.x % kWarpGroup;  // whom this thread tells
+      const bool tells = sharer < shape.sharers;
       int multiplied = 0;  // the stage before this one
       for (int step = first; step < end; ++step, place.next(Tile::kStages)) {
         shared.full[place.stage].wait(place.parity);  // both tiles are complete
-        multiply_stage<T, kRows>(sums, shared.stages[place.stage], consumer, step > first);
+        multiply_stage<T, kRows>(sums, shared, place.stage, consumer, step > first);
         wait_for_wgmma<1>();  // all but this stage's multiplications are complete
-        if (leads && step > first) shared.empty[multiplied].arrive();
+        if (tells && step > first) arrive_at(shared.empty[multiplied], first_sharer + sharer);
         multiplied = place.stage;
       }
       wait_for_wgmma<0>();
     }
     __syncthreads();  // all stages are multiplied: the sums may overwrite them
-    if (thread < Tile::kProducer) keep_sums<kRows>(shared.sums, sums, consumer);
+    if (thread < Tile::kProducer) keep_sums<T, kRows>(shared, sums, consumer);
     sync_cluster();  // the sums of all slices are there
-    add_slices<kRows>(c, shared.sums, M, N, static_cast<size_t>(column), slices);
-    sync_cluster();  // no block reads another one's sums any more
+    add_slices<T, kRows>(c, shared, M, N, static_cast<size_t>(column), shape);
+    sync_cluster_readers();  // no block reads another one's sums any more
   }
 }
 
 template <class T, int kRows>
 static void launch_rows(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                         hipStream_t stream) {
-  using Tile = SkinnyTile<kRows>;
-  constexpr size_t kBytes = sizeof(SkinnyShared<T, kRows>) + kBoxAlignment;
+  using Tile = SkinnyShared<T, kRows>;
+  constexpr size_t kBytes = sizeof(Tile) + kBoxAlignment;
   constexpr unsigned kThreads = Tile::kThreads;
   gpu::allow_shared_bytes(gemm_skinny<T, kRows>, kBytes);
+  static const auto at_once = [] {
+    std::array<unsigned, kMostBlocks + 1> clusters{};
+    for (unsigned blocks = 1; blocks <= kMostBlocks; ++blocks)
+      clusters[blocks] = clusters_at_once(gemm_skinny<T, kRows>, blocks, kThreads, kBytes);
+    return clusters;
+  }();
   const auto tiles = static_cast<unsigned>(gpu::ceil_div(N, Tile::kColumns));
   const auto steps = static_cast<unsigned>(gpu::ceil_div(K, Tile::kDepth));
-  const unsigned slices = choose_slices(tiles, steps, [&](unsigned blocks) {
-    return clusters_at_once(gemm_skinny<T, kRows>, blocks, kThreads, kBytes);
-  });
-  LAUNCH_IN_CLUSTERS(stream, (gemm_skinny<T, kRows>), slices, tiles * slices, kThreads, kBytes, c,
-                     tensor_map(a, M, K, kRows), tensor_map(b, K, N, Tile::kDepth), M, N,
-                     static_cast<int>(steps), slices);
+  const ClusterShape shape = choose_cluster(tiles, steps, at_once);
+  const unsigned blocks = shape.slices * shape.sharers;
+  LAUNCH_IN_CLUSTERS(stream, (gemm_skinny<T, kRows>), blocks,
+                     gpu::ceil_div(tiles, shape.sharers) * blocks, kThreads, kBytes, c,
+                     tensor_map(a, M, K, Tile::kHalfRows), tensor_map(b, K, N, Tile::kDepth), M, N,
+                     static_cast<int>(steps), shape);
 }
 
 template <class T>
