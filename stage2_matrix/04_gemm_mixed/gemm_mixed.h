@@ -7,9 +7,9 @@
 //   tf32           1      8       10      float, last 13       3.4e38     2^-11
 //                                         bits 0
 //
-// The element type T chooses one of the three; float stands for tf32 in this step. launch_round
-// makes any of them from floats. A float whose last 13 bits are not 0 is no tf32: what a matrix
-// unit makes of it differs from device to device.
+// The element type T is gpu::half, gpu::bfloat16 or float, which stands for tf32 in this step.
+// launch_round makes any of them from floats. A float whose last 13 bits are not 0 is no tf32: what
+// a matrix unit makes of it differs from device to device.
 //
 // Every launcher takes device arrays aligned to sizeof(T), and any M, N, K. If K is 0 the result is
 // 0. c must not overlap a or b. Rows that begin at multiples of 16 bytes are the fast case. The
@@ -31,8 +31,6 @@ template <>
 inline constexpr const char* kTypeName<gpu::half> = "fp16";
 template <>
 inline constexpr const char* kTypeName<gpu::bfloat16> = "bf16";
-
-// All templates below are compiled for T = gpu::half, gpu::bfloat16 and float.
 
 // versions/round_inputs.hip: out[i] = the T nearest to in[i], n elements. Of two equally near ones
 // it is the one whose last bit is 0. out may be in.

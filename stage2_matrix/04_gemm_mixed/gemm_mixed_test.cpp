@@ -166,12 +166,12 @@ FOR_EACH_TYPE("every version and the vendor's library agree with NumPy", "[numpy
   }
 }
 
-// ---- wgmma, warp_specialized, clusters: the TMA, rings and phases ------------------------------
+// ---- wgmma, warp_specialized, clusters, skinny: the TMA, rings and phases ----------------------
 
 template <class T>
-constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {gemm_mixed::launch_wgmma<T>,
-                                                     gemm_mixed::launch_warp_specialized<T>,
-                                                     gemm_mixed::launch_clusters<T>};
+constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {
+    gemm_mixed::launch_wgmma<T>, gemm_mixed::launch_warp_specialized<T>,
+    gemm_mixed::launch_clusters<T>, gemm_mixed::launch_skinny<T>};
 
 // Calls check(version) with those that this device can run.
 template <class T, class Check>
@@ -204,7 +204,7 @@ TEMPLATE_TEST_CASE("the versions of sm_90 take many tiles per block and many sta
 }
 
 TEMPLATE_TEST_CASE("the versions of sm_90 run in a captured graph", "", gpu::half, gpu::bfloat16) {
-  auto problem = integer_problem<TestType>({136, 264, 200});
+  auto problem = integer_problem<TestType>({128, 264, 200});
   for_each_version_of_sm90<TestType>([&](auto launch) {
     gpu::Stream stream;
     const gpu::Graph graph(stream, [&] {

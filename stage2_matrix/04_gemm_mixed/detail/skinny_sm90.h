@@ -1,31 +1,12 @@
-// The parts of the product of a few rows: its ring, and how slices of K are chosen and added.
+// The parts of the product of a few rows: its ring, and how the slices of K are added.
 #pragma once
 
-#include <algorithm>
-#include <array>
-
+#include "stage2_matrix/04_gemm_mixed/detail/cluster_shape.h"
 #include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
 
 #if !defined(GPU_BACKEND_HIP)
 
 namespace gemm_mixed {
-
-// A cluster computes `sharers` neighbouring tiles of C, each in `slices` slices of K: a block for
-// each. Those of a slice share A. Block slice * sharers + sharer:
-//
-//                tile 0    tile 1
-//     slice 0   block 0   block 1    each copies half of the slice of A to both
-//     slice 1   block 2   block 3
-//               then 0, 2   1, 3     add their sums, and store half of the tile each
-struct ClusterShape {
-  unsigned slices, sharers;
-};
-inline constexpr unsigned kMostBlocks = 8;  // of a cluster
-
-// The first of `steps` steps along K that slice `slice` has.
-__device__ inline int slice_begin(int steps, unsigned slice, ClusterShape shape) {
-  return steps * static_cast<int>(slice) / static_cast<int>(shape.slices);
-}
 
 // A tile is all rows of C, at most kRows, and kColumns columns. Two consumers multiply half of the
 // columns each; one thread of the warp behind them copies.
@@ -143,23 +124,6 @@ __device__ inline void add_slices(float* c, const SkinnyShared<T, kRows>& shared
           make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
     }
   }
-}
-
-// The shape that takes the least time, counted in stages of a multiprocessor; of equal ones, one
-// that shares A. at_once[blocks]: how many clusters of so many blocks run at the same time.
-inline ClusterShape choose_cluster(unsigned tiles, unsigned steps,
-                                   const std::array<unsigned, kMostBlocks + 1>& at_once) {
-  constexpr unsigned kBeginAndEnd = 8;  // what a block needs beside its stages, in stages
-  ClusterShape best{1, 1};
-  unsigned least = ~0u;
-  for (unsigned sharers = std::min(2u, tiles); sharers > 0; --sharers)
-    for (unsigned slices = 1; slices <= std::min(kMostBlocks / sharers, steps); ++slices) {
-      const unsigned clusters = gpu::ceil_div(tiles, sharers);
-      const unsigned rounds = gpu::ceil_div(clusters, std::max(1u, at_once[slices * sharers]));
-      const unsigned stages = rounds * (gpu::ceil_div(steps, slices) + kBeginAndEnd);
-      if (stages < least) least = stages, best = {slices, sharers};
-    }
-  return best;
 }
 
 }  // namespace gemm_mixed
