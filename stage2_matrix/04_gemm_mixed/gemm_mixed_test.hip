@@ -324,7 +324,7 @@ static __global__ void slices_with_mistake(float* c, const CUtensorMap map_a,
   gemm_mixed::add_slices<half, 16>(c, shared, M, N, to * size_t{Tile::kColumns},
                                    {kMistake == Is::slice_left_out ? 1u : 2u, 2});
   if (kMistake != Is::readers_not_awaited)
-    gemm_mixed::sync_cluster_readers();  // no block reads another one's sums any more
+    gemm_mixed::sync_cluster_relaxed();  // no block reads another one's sums any more
 }
 
 template <SkinnyMistake kMistake>
@@ -334,7 +334,7 @@ static void launch_slices_with(float* c, const half* a, const half* b, size_t M,
   constexpr size_t kBytes = sizeof(Tile) + gemm_mixed::kBoxAlignment;
   gpu::allow_shared_bytes(slices_with_mistake<kMistake>, kBytes);
   LAUNCH_IN_CLUSTERS(stream, slices_with_mistake<kMistake>, 4, 4, unsigned{Tile::kThreads}, kBytes,
-                     c, gemm_mixed::tensor_map(a, M, K, Tile::kHalfRows),
+                     c, gemm_mixed::tensor_map(a, M, K, Tile::kBoxRows),
                      gemm_mixed::tensor_map(b, K, N, Tile::kDepth), M, N,
                      static_cast<int>(K) / Tile::kDepth);
 }

@@ -19,7 +19,7 @@ namespace gemm_mixed {
 struct ClusterShape {
   unsigned slices, sharers;
 };
-inline constexpr unsigned kMostBlocks = 8;  // of a cluster
+inline constexpr unsigned kMostBlocks = 8, kMostSharers = 2;  // of a cluster
 
 // The first of `steps` steps along K that slice `slice` has.
 __host__ __device__ inline int slice_begin(int steps, unsigned slice, ClusterShape shape) {
@@ -33,7 +33,7 @@ inline ClusterShape choose_cluster(unsigned tiles, unsigned steps,
   constexpr unsigned kBeginAndEnd = 8;  // what a block needs beside its stages, in stages
   ClusterShape best{1, 1};
   size_t least = ~size_t{0};
-  for (unsigned sharers = std::min(2u, tiles); sharers > 0; --sharers)
+  for (unsigned sharers = std::min(kMostSharers, tiles); sharers > 0; --sharers)
     for (unsigned slices = 1; slices <= std::min(kMostBlocks / sharers, steps); ++slices) {
       const size_t clusters = gpu::ceil_div(tiles, sharers);
       const size_t rounds = gpu::ceil_div(clusters, std::max(1u, at_once[slices * sharers]));

@@ -37,9 +37,9 @@ __device__ inline void sync_cluster() {
           : "memory");
 }
 
-// The same where blocks only have to know that the others have read: what threads wrote before, to
-// C say, need not be visible behind it, and nobody waits for that.
-__device__ inline void sync_cluster_readers() {
+// The same, but of what they wrote before, only barriers behind publish_barriers() are visible: no
+// thread waits until its stores are complete. It tells of reads that are.
+__device__ inline void sync_cluster_relaxed() {
   asm volatile(
       "barrier.cluster.arrive.relaxed;\n"
       "barrier.cluster.wait;" ::

@@ -18,7 +18,7 @@ __device__ inline void sync_cluster(CPU_SITE("sync_cluster()")) {
   cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
 }
 
-__device__ inline void sync_cluster_readers(CPU_SITE("sync_cluster_readers()")) {
+__device__ inline void sync_cluster_relaxed(CPU_SITE("sync_cluster_relaxed()")) {
   const uint3 self = threadIdx;
   cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
 }

@@ -12,12 +12,13 @@ namespace gemm_mixed {
 // columns each; one thread of the warp behind them copies.
 template <class T, int kRows>
 struct SkinnyShared {
-  static constexpr int kColumns = 128, kDepth = 64, kSteps = kDepth / 16, kHalfRows = kRows / 2;
+  static constexpr int kColumns = 128, kDepth = 64, kSteps = kDepth / 16,
+                       kBoxRows = kRows / int{kMostSharers};
   static constexpr int kConsumers = 2, kBoxes = kColumns / 64 / kConsumers;  // of a consumer
   static constexpr int kProducer = kConsumers * kWarpGroup, kThreads = kProducer + kLanes;
   struct Stage {
-    T a[2][kHalfRows * kDepth];       // two boxes
-    T b[kColumns / 64][kDepth * 64];  // boxes of 64 columns
+    T a[kMostSharers][kBoxRows * kDepth];  // boxes
+    T b[kColumns / 64][kDepth * 64];       // boxes of 64 columns
   };
   static constexpr int kStages = 200 * 1024 / static_cast<int>(sizeof(Stage));
   static constexpr int kPitch = kColumns + 4;  // of sums: lanes that store together use all banks
@@ -28,7 +29,7 @@ struct SkinnyShared {
   };
   PhaseBarrier full[kStages], empty[kStages];  // as in detail/ring_sm90.h
 
-  // One thread calls this before all use, then sync_cluster().
+  // One thread calls this before all use, then sync_cluster_relaxed().
   __device__ void init(unsigned sharers) {
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
@@ -56,9 +57,9 @@ __device__ inline void fill_stage(SkinnyShared<T, kRows>& shared, RingPlace plac
   GPU_UNROLL
   for (int i = 0; i < Tile::kColumns / 64; ++i)
     load_box(stage.b[i], map_b, k, column + i * 64, full);
-  for (unsigned half = block_of_cluster() - first; half < 2; half += sharers)
-    load_box_for(((1u << sharers) - 1) << first, stage.a[half], map_a,
-                 static_cast<int>(half) * Tile::kHalfRows, k, full);
+  for (unsigned i = block_of_cluster() - first; i < kMostSharers; i += sharers)
+    load_box_for(((1u << sharers) - 1) << first, stage.a[i], map_a,
+                 static_cast<int>(i) * Tile::kBoxRows, k, full);
 }
 
 // A consumer's part: begins to multiply its columns of a complete stage; `add`: to the sums.

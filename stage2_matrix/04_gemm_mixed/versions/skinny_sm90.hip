@@ -29,7 +29,7 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     DYNAMIC_SHARED(unsigned char, dynamic);
     auto& shared = aligned_shared<Tile>(dynamic);
     if (threadIdx.x == 0) shared.init(shape.sharers);
-    sync_cluster();  // every thread of all blocks and the TMA know the barriers
+    sync_cluster_relaxed();  // every thread of all blocks and the TMA know the barriers
 
     const unsigned slice = block_of_cluster() / shape.sharers;
     const unsigned first_sharer = slice * shape.sharers;
@@ -61,7 +61,7 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     if (thread < Tile::kProducer) keep_sums<T, kRows>(shared, sums, consumer);
     sync_cluster();  // the sums of all slices are there
     add_slices<T, kRows>(c, shared, M, N, static_cast<size_t>(column), shape);
-    sync_cluster_readers();  // no block reads another one's sums any more
+    sync_cluster_relaxed();  // no block reads another one's sums any more
   }
 }
 
@@ -84,7 +84,7 @@ static void launch_rows(float* c, const T* a, const T* b, size_t M, size_t N, si
   const unsigned blocks = shape.slices * shape.sharers;
   LAUNCH_IN_CLUSTERS(stream, (gemm_skinny<T, kRows>), blocks,
                      gpu::ceil_div(tiles, shape.sharers) * blocks, kThreads, kBytes, c,
-                     tensor_map(a, M, K, Tile::kHalfRows), tensor_map(b, K, N, Tile::kDepth), M, N,
+                     tensor_map(a, M, K, Tile::kBoxRows), tensor_map(b, K, N, Tile::kDepth), M, N,
                      static_cast<int>(steps), shape);
 }
 
