@@ -46,13 +46,14 @@ struct Tile {
 
 template <class Action>
 void for_each_block(const Product& p, Action&& action) {
-  if (!p.is_held) Tile(p.a).for_each_block(true, 64, action);
+  if (!p.is_held) Tile(p.a).for_each_block(!p.a_has_rows_across_k, 64, action);
   Tile(p.b).for_each_block(p.b_has_rows_along_k, p.columns, action);
 }
 
 bool same(const Product& a, const Product& b) {
   return a.a == b.a && a.b == b.b && a.columns == b.columns && a.element == b.element &&
-         a.is_held == b.is_held && a.b_has_rows_along_k == b.b_has_rows_along_k && a.adds == b.adds;
+         a.is_held == b.is_held && a.b_has_rows_along_k == b.b_has_rows_along_k &&
+         a.adds == b.adds && a.a_has_rows_across_k == b.a_has_rows_across_k;
 }
 
 unsigned size_of(Element element) { return element == Element::tf32 ? 4 : 2; }
@@ -151,7 +152,8 @@ void AsyncProducts::multiply(InFlight& in_flight) {
   for (unsigned r = 0; r < kRows; ++r)
     for (unsigned k = 0; k < depth; ++k) {
       if (!p.is_held) {
-        a[r][k] = read(tile_a.along_k(r, k * bytes));
+        a[r][k] =
+            read(p.a_has_rows_across_k ? tile_a.across_k(k, r) : tile_a.along_k(r, k * bytes));
         continue;
       }
       const unsigned column = k / in_word, thread = r / 16 * 32 + r % 8 * 4 + column % 4;

@@ -138,6 +138,7 @@ class BlockRunner {
   unsigned block_of_cluster() const { return rank_; }
   Switch arrive_at_cluster(const Caller& caller);
   void arrive_in_phase_of(const Caller& caller, unsigned rank, const std::uint64_t* state);
+  const void* find_in_block(const Caller& caller, unsigned rank, const void* here, unsigned bytes);
   void begin_load_for(const Caller& caller, unsigned blocks, void* to, const TensorMap& map,
                       const int* at, std::uint64_t* state);
 

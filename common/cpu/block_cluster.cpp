@@ -168,6 +168,15 @@ void BlockRunner::arrive_in_phase_of(const Caller& caller, unsigned rank,
   if (number < block->events_->phases.size()) count_arrival(caller, *block, number, 0);
 }
 
+const void* BlockRunner::find_in_block(const Caller& caller, unsigned rank, const void* here,
+                                       unsigned bytes) {
+  BlockRunner* const block = find_block(caller, rank);
+  if (block == nullptr) return nullptr;
+  if (events_->view.holds(here, bytes)) return block->shared_arena_ + events_->view.offset(here);
+  report(caller, "what it reads of another block does not lie in dynamic shared memory");
+  return nullptr;
+}
+
 void BlockRunner::begin_load_for(const Caller& caller, unsigned blocks, void* to,
                                  const TensorMap& map, const int* at, std::uint64_t* state) {
   events_of(caller);
@@ -197,6 +206,10 @@ Switch arrive_at_cluster(const Caller& caller) {
 void arrive_in_phase_of(const Caller& caller, unsigned block, const std::uint64_t* state) {
   const sanitizer::Unseen unseen;
   current_block_runner()->arrive_in_phase_of(caller, block, state);
+}
+const void* find_in_block(const Caller& caller, unsigned block, const void* here, unsigned bytes) {
+  const sanitizer::Unseen unseen;
+  return current_block_runner()->find_in_block(caller, block, here, bytes);
 }
 void begin_load_for(const Caller& caller, unsigned blocks, void* to, const TensorMap& map,
                     const int* at, std::uint64_t* state) {

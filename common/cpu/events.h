@@ -47,6 +47,9 @@ Switch arrive_at_cluster(const Caller& caller);
 // Arrives at the barrier of block `block` that lies where `state` lies in this one. What the thread
 // has written is not ordered before it.
 void arrive_in_phase_of(const Caller& caller, unsigned block, const std::uint64_t* state);
+// Where `bytes` bytes of block `block` lie that have the place of `here`. Null, and the caller is
+// told, where they are not there.
+const void* find_in_block(const Caller& caller, unsigned block, const void* here, unsigned bytes);
 
 // ---- Barriers with numbers ----------------------------------------------------------------------
 
@@ -82,6 +85,7 @@ struct Product {
   unsigned columns;
   Element element;
   bool is_held, b_has_rows_along_k, adds;
+  bool a_has_rows_across_k = false;
 };
 void begin_products(unsigned thread);
 // *held must stay as it is until the product is complete.

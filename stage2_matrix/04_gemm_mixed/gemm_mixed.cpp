@@ -19,6 +19,8 @@ constexpr size_t kRows = 16;  // of C that are compared with the reference
 // Matrix units draw so much power that the device lowers its clock within half a second. Every row
 // runs for that long before it is timed, so that all are timed at the clock that lasts.
 constexpr double kSettleMs = 500;
+// Products of few rows that are printed beside the others: one reads B and does little else.
+constexpr size_t kFewRowsPrinted[] = {16, 64, 128};
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -30,8 +32,8 @@ constexpr blas::Input kInput<gpu::bfloat16> = blas::Input::bfloat16;
 // A and B on the device, the place for C, and the reference of some rows of C.
 template <class T>
 struct Problem {
-  explicit Problem(const Options& options)
-      : M(options.sizes[0]),
+  Problem(size_t rows, const Options& options)
+      : M(rows),
         N(options.sizes[1]),
         K(options.sizes[2]),
         seed(options.seed),
@@ -84,21 +86,28 @@ std::string title(size_t M, size_t N, size_t K) {
          " K=" + size_text(K);
 }
 
+// The table of C (rows, N).
 template <class T>
-void run(const Options& options, Report& report) {
-  Problem<T> p(options);
-  // No bytes and no limit: the measured rate of float's units says nothing about matrix units.
+void run(size_t rows, const Options& options, Report& report) {
+  Problem<T> p(rows, options);
+  const bool few = p.M <= gemm_mixed::kFewRows;
   const double multiplications =
       static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+  const double inputs = static_cast<double>(p.d_a.bytes() + p.d_b.bytes());
   Measured row;
-  row.work = {0, 2 * multiplications, Work::Limit::none};
+  // With many rows no bytes and no limit: float's units, whose rate is measured, say nothing about
+  // matrix units.
+  row.work = few ? Work{inputs + static_cast<double>(p.d_c.bytes()), 2 * multiplications,
+                        Work::Limit::read}
+                 : Work{0, 2 * multiplications, Work::Limit::none};
   row.verify = [&p] { return p.compare(); };
   row.verify_exactly = [&p] { return p.compare_exactly(); };
   row.outputs = {{p.d_c.data(), p.d_c.bytes()}};
   row.shape = {p.M, p.N};
   row.settle_ms = options.quick || gpu::kBackend == std::string("cpu") ? 0 : kSettleMs;
 
-  Measurement table(options);
+  // Few rows take about as long as what is timed in graphs: all of their versions are.
+  Measurement table(options, (few ? 4 : 1) * Measurement::kGraphBelow);
   const bool known = kInput<T> != blas::Input::tf32 || std::string(blas::name()) != "rocBLAS";
   if (blas::available() && known) {
     row.launch = [&p](hipStream_t stream) {
@@ -106,8 +115,15 @@ void run(const Options& options, Report& report) {
     };
     table.peer(blas::name(), row);
   }
+  std::vector<Row> left_out;
   for (const auto& version : gemm_mixed::kVersions<T>) {
     const auto launch = version.launch;
+    if (!few && launch == gemm_mixed::launch_skinny<T> && missing(version.needs).empty()) {
+      if (!options.wants(version.name)) continue;
+      Row& out = left_out.emplace_back();
+      out.name = version.name, out.lesson = version.lesson, out.skipped = "for few rows";
+      continue;
+    }
     row.launch = [&p, launch](hipStream_t stream) {
       launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, stream);
     };
@@ -119,6 +135,7 @@ void run(const Options& options, Report& report) {
   const bool whole = p.sample.text.empty();
   report.table(title<T>(p.M, p.N, p.K), whole ? p.reference_ms : 0, p.sample.text);
   table.run(report);
+  for (const Row& out : left_out) report.add(out);
 }
 
 }  // namespace
@@ -138,8 +155,10 @@ int main(int argc, char** argv) {
     require_device_memory(sizeof(float) * (M * K + K * N + M * N + std::max(M * K, K * N)));
     report.limits(timing::measure_limits(options));
     report.headline(title<gpu::bfloat16>(8192, 8192, 8192));
-    run<gpu::bfloat16>(options, report);
-    run<gpu::half>(options, report);
-    run<float>(options, report);
+    run<gpu::bfloat16>(options.sizes[0], options, report);
+    run<gpu::half>(options.sizes[0], options, report);
+    run<float>(options.sizes[0], options, report);
+    if (options.sizes_given || options.quick || gemm_mixed::kOnCpu) return;
+    for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
   });
 }

@@ -3,8 +3,7 @@
 //
 // The element type T chooses one of the three: gpu::half, gpu::bfloat16, or float, which stands for
 // tf32 in this step. launch_round makes any of them from floats. A float whose last 13 bits are not
-// 0 is no tf32: what a matrix unit makes of it differs from device to device. README.md compares
-// the types.
+// 0 is no tf32: what a matrix unit makes of it differs from device to device.
 //
 // Every launcher takes device arrays aligned to sizeof(T), and any M, N, K. If K is 0 the result is
 // 0. c must not overlap a or b. Rows that begin at multiples of 16 bytes are the fast case. The
@@ -26,8 +25,6 @@ template <>
 inline constexpr const char* kTypeName<gpu::half> = "fp16";
 template <>
 inline constexpr const char* kTypeName<gpu::bfloat16> = "bf16";
-
-// All templates below are compiled for T = gpu::half, gpu::bfloat16 and float.
 
 // versions/round_inputs.hip: out[i] = the T nearest to in[i], n elements. Of two equally near ones
 // it is the one whose last bit is 0. out may be in.
@@ -54,9 +51,8 @@ template <class T>
 void launch_mma_sync(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                      hipStream_t stream = nullptr);
 
-// The next four want rows that begin at multiples of 16 bytes (M, N, K <= 2^30); for others they
-// launch mma_sync. They throw std::runtime_error on AMD. The first three take 16-bit numbers only,
-// the last one tf32 only.
+// The next five want rows that begin at multiples of 16 bytes (M, N, K <= 2^30), else they launch
+// mma_sync. register_operand takes tf32 only, the others 16-bit numbers. They throw on AMD.
 // versions/wgmma_sm90.hip: wgmma, fed by the TMA.
 template <class T>
 void launch_wgmma(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -73,6 +69,11 @@ void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_
 template <class T>
 void launch_register_operand(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                              hipStream_t stream = nullptr);
+// versions/skinny_sm90.hip: K in slices, for at most kFewRows rows of C; with more it is clusters.
+inline constexpr int kFewRows = 128;
+template <class T>
+void launch_skinny(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                   hipStream_t stream = nullptr);
 
 // nvcuda::wmma has bf16 and tf32 from sm_80 on. AMD's units and the software have no such limit.
 inline constexpr bool kOnCuda = std::string_view(gpu::kBackend) == "cuda";
@@ -113,6 +114,7 @@ inline constexpr Version<Launch<T>> kVersions[] = {
     {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
     {"register_operand", launch_register_operand<T>, "C^T = B^T A^T: B^T comes from registers",
      kNeedsOfRegisterOperand<T>},
+    {"skinny", launch_skinny<T>, "few rows: B and A change places, K in slices", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

@@ -171,7 +171,8 @@ FOR_EACH_TYPE("every version and the vendor's library agree with NumPy", "[numpy
 template <class T>
 constexpr gemm_mixed::Launch<T> kVersionsOfSm90[] = {
     gemm_mixed::launch_wgmma<T>, gemm_mixed::launch_warp_specialized<T>,
-    gemm_mixed::launch_clusters<T>, gemm_mixed::launch_register_operand<T>};
+    gemm_mixed::launch_clusters<T>, gemm_mixed::launch_register_operand<T>,
+    gemm_mixed::launch_skinny<T>};
 
 // Calls check(version) with those that this device can run.
 template <class T, class Check>

@@ -10,6 +10,8 @@
 #include "stage2_matrix/04_gemm_mixed/detail/held_operand_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/detail/matrix_unit.h"
+#include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/skinny_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tiles.h"
 #include "stage2_matrix/04_gemm_mixed/mistakes_for_tests.h"
@@ -381,6 +383,87 @@ void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, 
                  size_t K, hipStream_t stream) {
   launch_held_of(mistake, std::make_integer_sequence<int, kHeldMistakes>(), c, a, b, M, N, K,
                  stream);
+}
+
+// skinny for one cluster, with one mistake.
+template <SkinnyMistake kMistake>
+static __global__ void slices_with_mistake(float* c, const CUtensorMap map_a,
+                                           const CUtensorMap map_b, size_t M, size_t N, int steps) {
+  using Is = SkinnyMistake;
+  using Tile = gemm_mixed::SkinnyShared<half, 16>;
+  constexpr gemm_mixed::ClusterShape kShape{2, 2};
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& shared = gemm_mixed::aligned_shared<Tile>(dynamic);
+  if (threadIdx.x == 0) shared.init(kShape.sharers);
+  gemm_mixed::sync_cluster();  // all threads know the barriers
+
+  const unsigned slice = gemm_mixed::block_of_cluster() / 2;
+  const unsigned tile = gemm_mixed::block_of_cluster() % 2;
+  const int column = static_cast<int>(tile) * Tile::kColumns;
+  const int first = gemm_mixed::slice_begin(steps, slice, kShape);
+  const int end = gemm_mixed::slice_begin(steps, slice + 1, kShape);
+  const int thread = static_cast<int>(threadIdx.x), consumer = thread / gemm_mixed::kWarpGroup;
+  gemm_mixed::RingPlace place;
+  gemm_mixed::SkinnySums<half, 16> sums;
+  if (thread == Tile::kProducer)
+    for (int step = first; step < end; ++step, place.next(Tile::kStages))
+      gemm_mixed::fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, slice * 2,
+                             kMistake == Is::a_for_a_third_block ? 3 : 2);
+  if (thread < Tile::kProducer) {
+    const unsigned sharer = threadIdx.x % gemm_mixed::kWarpGroup;
+    for (int step = first; step < end; ++step, place.next(Tile::kStages)) {
+      shared.full[place.stage].wait(place.parity);
+      const auto& [a, b] = shared.stages[place.stage];
+      gemm_mixed::begin_wgmma();
+      for (int k = 0; k < Tile::kSteps; ++k)
+        gemm_mixed::multiply_swapped<half>(
+            sums[0],
+            kMistake == Is::tile_taken_as_along_k
+                ? gemm_mixed::describe_a(b[consumer], k)
+                : gemm_mixed::describe_b(b[consumer], sizeof b[consumer], k),
+            gemm_mixed::describe_a(a, k), step > first || k > 0);
+      gemm_mixed::end_wgmma();
+      gemm_mixed::wait_for_wgmma<0>();
+      if (sharer < 2) gemm_mixed::arrive_at(shared.empty[place.stage], slice * 2 + sharer);
+    }
+  }
+  if (kMistake != Is::stages_not_awaited) __syncthreads();  // all stages are multiplied
+  if (thread < Tile::kProducer) gemm_mixed::keep_sums<half, 16>(shared, sums, consumer);
+  if (kMistake == Is::sums_not_awaited)
+    __syncthreads();  // this block's sums are there
+  else
+    gemm_mixed::sync_cluster();  // those of all blocks are there
+  const unsigned to = kMistake == Is::columns_of_the_other_tile ? 1 - tile : tile;
+  gemm_mixed::add_slices<half, 16>(c, shared, M, N, to * size_t{Tile::kColumns},
+                                   {kMistake == Is::slice_left_out ? 1u : 2u, 2});
+  if (kMistake != Is::readers_not_awaited)
+    gemm_mixed::sync_cluster_relaxed();  // no block reads another one's sums any more
+}
+
+template <SkinnyMistake kMistake>
+static void launch_slices_with(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                               hipStream_t stream) {
+  using Tile = gemm_mixed::SkinnyShared<half, 16>;
+  constexpr size_t kBytes = sizeof(Tile) + gemm_mixed::kBoxAlignment;
+  gpu::allow_shared_bytes(slices_with_mistake<kMistake>, kBytes);
+  LAUNCH_IN_CLUSTERS(stream, slices_with_mistake<kMistake>, 4, 4, unsigned{Tile::kThreads}, kBytes,
+                     c, gemm_mixed::tensor_map(a, M, K, Tile::kBoxRows),
+                     gemm_mixed::tensor_map(b, K, N, Tile::kDepth), M, N,
+                     static_cast<int>(K) / Tile::kDepth);
+}
+
+template <int... kMistakes>
+static void launch_slices_of(SkinnyMistake mistake, std::integer_sequence<int, kMistakes...>,
+                             float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
+                             hipStream_t stream) {
+  using Launch = decltype(&launch_slices_with<SkinnyMistake::none>);
+  static constexpr Launch kLaunches[] = {&launch_slices_with<SkinnyMistake{kMistakes}>...};
+  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
+}
+void launch_slices(SkinnyMistake mistake, float* c, const half* a, const half* b, size_t M,
+                   size_t N, size_t K, hipStream_t stream) {
+  launch_slices_of(mistake, std::make_integer_sequence<int, kSkinnyMistakes>(), c, a, b, M, N, K,
+                   stream);
 }
 
 // c (64, 32): row by row 0, 1, 2 ..., through shared memory and the TMA.

@@ -83,6 +83,25 @@ inline constexpr int kHeldMistakes = static_cast<int>(HeldMistake::columns_in_an
 void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
                  size_t K, hipStream_t stream);
 
+// Where the blocks of a cluster share a row of tiles and each take a slice of K.
+enum class SkinnyMistake {
+  none,
+  tile_taken_as_along_k,
+  a_for_a_third_block,
+  stages_not_awaited,
+  sums_not_awaited,
+  readers_not_awaited,
+  slice_left_out,
+  columns_of_the_other_tile,
+};
+inline constexpr int kSkinnyMistakes =
+    static_cast<int>(SkinnyMistake::columns_of_the_other_tile) + 1;
+
+// c = a b of fp16 by one cluster of skinny, two tiles wide and two slices deep: M = 16, N = 256, K
+// a multiple of 128.
+void launch_slices(SkinnyMistake mistake, float* c, const gpu::half* a, const gpu::half* b,
+                   size_t M, size_t N, size_t K, hipStream_t stream);
+
 // In a store through shared memory.
 enum class StoreMistake {
   none,

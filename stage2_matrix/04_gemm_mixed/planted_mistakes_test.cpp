@@ -101,9 +101,9 @@ Outcome outcome_of(IsRight&& is_right) {
 
 // Of launch(mistake, ...) for a product with M rows and 256 columns.
 template <class T, class Launch, class Mistake>
-Outcome outcome_of_product(Launch&& launch, Mistake mistake, size_t M) {
+Outcome outcome_of_product(Launch&& launch, Mistake mistake, size_t M, size_t K = 640) {
   return outcome_of([&] {
-    auto problem = integer_problem<T>({M, 256, 640});
+    auto problem = integer_problem<T>({M, 256, K});
     launch(mistake, problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
            problem.shape.N, problem.shape.K, nullptr);
     return problem.compare(problem.d_c.to_host(), true).ok;
@@ -117,6 +117,11 @@ Outcome outcome_of(ClusterMistake mistake) {
 }
 Outcome outcome_of(HeldMistake mistake) {
   return outcome_of_product<float>(launch_held, mistake, 256);
+}
+
+// The last step of each slice is in the ring's first stage, which the sums overwrite.
+Outcome outcome_of(SkinnyMistake mistake) {
+  return outcome_of_product<half>(launch_slices, mistake, 16, 1536);
 }
 
 Outcome outcome_of(StoreMistake mistake) {
@@ -156,6 +161,12 @@ TEST_CASE("mistakes between the blocks of a cluster are caught", "[harness]") {
 TEST_CASE("mistakes with an operand in registers are caught", "[harness]") {
   require_caught(kHeldMistakes, {HeldMistake::loaded_before_it_arrived, HeldMistake::no_swizzle,
                                  HeldMistake::other_rows, HeldMistake::columns_in_another_order});
+}
+
+TEST_CASE("mistakes where the blocks of a cluster add slices are caught", "[harness]") {
+  require_caught(kSkinnyMistakes,
+                 {SkinnyMistake::tile_taken_as_along_k, SkinnyMistake::sums_not_awaited,
+                  SkinnyMistake::slice_left_out, SkinnyMistake::columns_of_the_other_tile});
 }
 
 TEST_CASE("mistakes with stores through the TMA are caught", "[harness]") {

@@ -91,6 +91,21 @@ __global__ void tell_rank(int* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = static_cast<int>(cpu::block_of_cluster());
 }
 
+// Each block reads what all blocks of its cluster have left in shared memory.
+__global__ void read_each_other(int* sums, unsigned blocks, bool too_late) {
+  DYNAMIC_SHARED(int, numbers);
+  const unsigned rank = cpu::block_of_cluster();
+  if (threadIdx.x == 0) numbers[1] = static_cast<int>(10 * rank + 1);
+  meet_cluster();  // all numbers are there
+  if (too_late && rank > 0) return;
+  for (unsigned block = 0; threadIdx.x == 0 && block < blocks; ++block) {
+    const void* there = cpu::find_in_block(HERE, block, numbers + 1, sizeof(int));
+    cpu::go_on();
+    sums[rank] += *static_cast<const int*>(there);
+  }
+  meet_cluster();  // nobody reads any more
+}
+
 // What goes wrong in a cluster of two blocks.
 enum class Wrong { leaves_early, never_meets, is_not_there, has_no_barrier };
 __global__ void wrong_in_cluster(Wrong what) {
@@ -170,6 +185,19 @@ TEST_CASE("blocks of a cluster wait for one another", "[clusters]") {
     for (unsigned i = 0; i < 3 * blocks; ++i) want = want * 2 + static_cast<int>(i % blocks);
     CHECK(sum.at(0) == want);
   }
+}
+
+TEST_CASE("blocks of a cluster read one another's shared memory, as long as it is there",
+          "[clusters]") {
+  Numbers sums;
+  const auto launch = [&](unsigned blocks, bool too_late) {
+    LAUNCH_ON_CPU(nullptr, blocks, read_each_other, blocks, 32, kBytes, sums.data, blocks,
+                  too_late);
+  };
+  launch(5, false);
+  for (unsigned block = 0; block < 5; ++block) CHECK(sums.at(block) == 105);
+  // It is there as long as the block; who reads before it ends waits for it in vain.
+  CHECK(contains_text(diagnosis_of([&] { launch(2, true); }), "has ended"));
 }
 
 TEST_CASE("many clusters run, each on its own", "[clusters]") {

@@ -38,6 +38,15 @@ __device__ inline void sync_cluster() {
           : "memory");
 }
 
+// The same, but of what they wrote before, only barriers behind publish_barriers() are visible: no
+// thread waits until its stores are complete. It tells of reads that are.
+__device__ inline void sync_cluster_relaxed() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed;\n"
+      "barrier.cluster.wait;" ::
+          : "memory");
+}
+
 // Arrives at the barrier of block `block` that lies where `barrier` lies in this block. It tells of
 // reads that are complete. What this thread has written is not visible behind it: to make it so for
 // other blocks, the instruction would wait for all of the thread's memory accesses, at each
@@ -51,6 +60,14 @@ __device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block) {
       "}" ::"r"(shared_address(&barrier.state)),
       "r"(block)
       : "memory");
+}
+
+// What lies in block `block` of the cluster where `here` lies in this one.
+template <class T>
+__device__ inline T load_of(unsigned block, const T* here) {
+  const T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(block));
+  return *there;
 }
 
 // load_box for several blocks of the cluster: bit i of `blocks` is block i. The box arrives in each
@@ -71,21 +88,41 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 #define LAUNCH_IN_CLUSTERS(stream, kernel, ...) \
   ::gemm_mixed::launch_in_clusters(stream, kernel, __VA_ARGS__)
 
-template <class... Parameters>
-void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
-                        unsigned blocks_of_cluster, unsigned blocks, unsigned threads,
-                        size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
-  cudaLaunchAttribute cluster = {};
+// `cluster` must be there as long as what is returned, which points to it.
+inline cudaLaunchConfig_t in_clusters(cudaLaunchAttribute& cluster, unsigned blocks_of_cluster,
+                                      unsigned blocks, unsigned threads, size_t shared_bytes) {
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {blocks_of_cluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
+  return config;
+}
+
+template <class... Parameters>
+void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
+                        unsigned blocks_of_cluster, unsigned blocks, unsigned threads,
+                        size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
+  cudaLaunchAttribute cluster = {};
+  auto config = in_clusters(cluster, blocks_of_cluster, blocks, threads, shared_bytes);
+  config.stream = stream;
   HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+// How many such clusters the device runs at the same time. The blocks of one are in one group of
+// multiprocessors (GPC); 132 multiprocessors in groups of 16 and 18 have room for 32 clusters of 4.
+template <class... Parameters>
+unsigned clusters_at_once(void (*kernel)(Parameters...), unsigned blocks_of_cluster,
+                          unsigned threads, size_t shared_bytes) {
+  cudaLaunchAttribute cluster = {};
+  const auto config =
+      in_clusters(cluster, blocks_of_cluster, blocks_of_cluster, threads, shared_bytes);
+  int clusters = 0;
+  HIP_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
+  return static_cast<unsigned>(clusters);
 }
 
 }  // namespace gemm_mixed

@@ -18,9 +18,22 @@ __device__ inline void sync_cluster(CPU_SITE("sync_cluster()")) {
   cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
 }
 
+__device__ inline void sync_cluster_relaxed(CPU_SITE("sync_cluster_relaxed()")) {
+  const uint3 self = threadIdx;
+  cpu::wait(cpu::arrive_at_cluster({cpu::caller_number(), site}), self);
+}
+
 __device__ inline void arrive_at(PhaseBarrier& barrier, unsigned block, CPU_SITE("arrive_at()")) {
   cpu::arrive_in_phase_of({cpu::caller_number(), site}, block, &barrier.state);
   cpu::go_on();
+}
+
+template <class T>
+__device__ inline T load_of(unsigned block, const T* here, CPU_SITE("load_of()")) {
+  const void* const there =
+      cpu::find_in_block({cpu::caller_number(), site}, block, here, sizeof(T));
+  cpu::go_on();
+  return *static_cast<const T*>(there);
 }
 
 __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
@@ -32,6 +45,12 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 
 #define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
   LAUNCH_ON_CPU(stream, blocks_of_cluster, kernel, __VA_ARGS__)
+
+// One, on every machine: then small products have clusters of several blocks, too.
+template <class Kernel>
+unsigned clusters_at_once(Kernel, unsigned, unsigned, size_t) {
+  return 1;
+}
 
 }  // namespace gemm_mixed
 

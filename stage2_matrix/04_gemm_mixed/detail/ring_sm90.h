@@ -53,8 +53,8 @@ struct RingPlace {
   int stage = 0;
   unsigned parity = 0;
 
-  __device__ void next() {
-    if (++stage < SpecializedTile::kStages) return;
+  __device__ void next(int stages = SpecializedTile::kStages) {
+    if (++stage < stages) return;
     stage = 0;
     parity ^= 1;
   }

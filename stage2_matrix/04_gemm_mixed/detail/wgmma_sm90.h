@@ -83,10 +83,11 @@ __device__ inline void wait_for_wgmma() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLate) : "memory");
 }
 
-// The instruction's text and operands, since it names each of its 64 or 128 registers.
+// The instruction's text and operands, since it names each of its 8 to 128 registers.
 #define WGMMA_TEN(t)                                                                               \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
   "9, "
+#define WGMMA_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define WGMMA_32 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) "%30, %31"
 #define WGMMA_60 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) WGMMA_TEN(3) WGMMA_TEN(4) WGMMA_TEN(5)
 #define WGMMA_64 WGMMA_60 "%60, %61, %62, %63"
@@ -94,6 +95,7 @@ __device__ inline void wait_for_wgmma() {
   WGMMA_60 WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) WGMMA_TEN(9) WGMMA_TEN(10) \
       WGMMA_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127"
 #define WGMMA_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define WGMMA_SUMS_8(i) WGMMA_4(i), WGMMA_4(i + 4)
 #define WGMMA_16(i) WGMMA_4(i), WGMMA_4(i + 4), WGMMA_4(i + 8), WGMMA_4(i + 12)
 #define WGMMA_SUMS_32(i) WGMMA_16(i), WGMMA_16(i + 16)
 #define WGMMA_SUMS_64(i) WGMMA_16(i), WGMMA_16(i + 16), WGMMA_16(i + 32), WGMMA_16(i + 48)
@@ -141,6 +143,37 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, D
   WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
         ", 0, 0");
 }
+// The same of operands that have changed places: a (64, 16) lies like a box of B, with its rows
+// across K, and b (n, 16) like A. The sums are a tile of C^T = B^T A^T, n = 16, 64 or 128.
+template <class T>
+__device__ __forceinline__ void multiply_swapped(float (&sums)[8], Descriptor a, Descriptor b,
+                                                 bool add) {
+  if constexpr (std::is_same_v<T, gpu::half>)
+    WGMMA("m64n16k16", "f16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10", "1, 0");
+  else
+    WGMMA("m64n16k16", "bf16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10", "1, 0");
+}
+template <class T>
+__device__ __forceinline__ void multiply_swapped(float (&sums)[32], Descriptor a, Descriptor b,
+                                                 bool add) {
+  if constexpr (std::is_same_v<T, gpu::half>)
+    WGMMA("m64n64k16", "f16", WGMMA_32, WGMMA_SUMS_32, "%32", WGMMA_DESCRIPTOR, "%33", "%34",
+          "1, 0");
+  else
+    WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "%32", WGMMA_DESCRIPTOR, "%33", "%34",
+          "1, 0");
+}
+template <class T>
+__device__ __forceinline__ void multiply_swapped(float (&sums)[64], Descriptor a, Descriptor b,
+                                                 bool add) {
+  if constexpr (std::is_same_v<T, gpu::half>)
+    WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
+          "1, 0");
+  else
+    WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
+          "1, 0");
+}
+
 // For bf16: a b, where a is in registers, as mma.sync has it: a warp holds 16 rows. Two elements of
 // a row are a register: row t%32/4, column t%4*2 and the next; 8 rows further; 8 columns further;
 // both.
@@ -170,11 +203,13 @@ __device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const uns
 #undef WGMMA_SUMS_64
 #undef WGMMA_SUMS_32
 #undef WGMMA_16
+#undef WGMMA_SUMS_8
 #undef WGMMA_4
 #undef WGMMA_128
 #undef WGMMA_64
 #undef WGMMA_60
 #undef WGMMA_32
+#undef WGMMA_8
 #undef WGMMA_TEN
 
 }  // namespace gemm_mixed

@@ -45,6 +45,11 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, D
                                               bool add, CPU_SITE("multiply_rows()")) {
   begin_product(sums, {a, b, 128, cpu::Element::bfloat16, false, true, add}, nullptr, site);
 }
+template <class T, int kSums>
+__device__ __forceinline__ void multiply_swapped(float (&sums)[kSums], Descriptor a, Descriptor b,
+                                                 bool add, CPU_SITE("multiply_swapped()")) {
+  begin_product(sums, {a, b, 2 * kSums, kElement<T>, false, true, add, true}, nullptr, site);
+}
 __device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
   begin_product(sums, {0, b, 64, cpu::Element::bfloat16, true, false, add}, a, site);

@@ -1,0 +1,132 @@
+// The parts of the product of a few rows: its ring, and how the slices of K are added.
+#pragma once
+
+#include "stage2_matrix/04_gemm_mixed/detail/cluster_shape.h"
+#include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
+
+#if !defined(GPU_BACKEND_HIP)
+
+namespace gemm_mixed {
+
+// A tile is all rows of C, at most kRows, and kColumns columns. Two consumers multiply half of the
+// columns each; one thread of the warp behind them copies.
+template <class T, int kRows>
+struct SkinnyShared {
+  static constexpr int kColumns = 128, kDepth = 64, kSteps = kDepth / 16,
+                       kBoxRows = kRows / int{kMostSharers};
+  static constexpr int kConsumers = 2, kBoxes = kColumns / 64 / kConsumers;  // of a consumer
+  static constexpr int kProducer = kConsumers * kWarpGroup, kThreads = kProducer + kLanes;
+  struct Stage {
+    T a[kMostSharers][kBoxRows * kDepth];  // boxes
+    T b[kColumns / 64][kDepth * 64];       // boxes of 64 columns
+  };
+  static constexpr int kStages = 200 * 1024 / static_cast<int>(sizeof(Stage));
+  static constexpr int kPitch = kColumns + 4;  // of sums: lanes that store together use all banks
+
+  union {
+    Stage stages[kStages];
+    float sums[kRows * kPitch];  // of this block's slice, when all stages are multiplied
+  };
+  PhaseBarrier full[kStages], empty[kStages];  // as in detail/ring_sm90.h
+
+  // One thread calls this before all use, then sync_cluster_relaxed().
+  __device__ void init(unsigned sharers) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(kConsumers * static_cast<int>(sharers));
+    }
+    publish_barriers();
+  }
+};
+
+// A consumer's sums: of its box i of B, 64 columns of C and kRows rows.
+template <class T, int kRows>
+using SkinnySums = float[SkinnyShared<T, kRows>::kBoxes][kRows / 2];
+
+// The producer's part for one step along K: B for this block, and its share of A for the blocks
+// from `first` on that share it. One thread calls this.
+template <class T, int kRows>
+__device__ inline void fill_stage(SkinnyShared<T, kRows>& shared, RingPlace place,
+                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int column,
+                                  int k, unsigned first, unsigned sharers) {
+  using Tile = SkinnyShared<T, kRows>;
+  auto& stage = shared.stages[place.stage];
+  PhaseBarrier& full = shared.full[place.stage];
+  shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
+  full.expect(sizeof stage);
+  GPU_UNROLL
+  for (int i = 0; i < Tile::kColumns / 64; ++i)
+    load_box(stage.b[i], map_b, k, column + i * 64, full);
+  for (unsigned i = block_of_cluster() - first; i < kMostSharers; i += sharers)
+    load_box_for(((1u << sharers) - 1) << first, stage.a[i], map_a,
+                 static_cast<int>(i) * Tile::kBoxRows, k, full);
+}
+
+// A consumer's part: begins to multiply its columns of a complete stage; `add`: to the sums.
+template <class T, int kRows>
+__device__ __forceinline__ void multiply_stage(SkinnySums<T, kRows>& sums,
+                                               const SkinnyShared<T, kRows>& shared, int stage,
+                                               int consumer, bool add) {
+  using Tile = SkinnyShared<T, kRows>;
+  const auto& [a, b] = shared.stages[stage];
+  begin_wgmma();
+  GPU_UNROLL
+  for (int step = 0; step < Tile::kSteps; ++step) GPU_UNROLL
+  for (int i = 0; i < Tile::kBoxes; ++i)
+    multiply_swapped<T>(sums[i], describe_b(b[consumer * Tile::kBoxes + i], sizeof b[0], step),
+                        describe_a(a, step), add || step > 0);
+  end_wgmma();
+}
+
+// Leaves a consumer's sums where the whole cluster finds them, row by row of C.
+template <class T, int kRows>
+__device__ inline void keep_sums(SkinnyShared<T, kRows>& shared, const SkinnySums<T, kRows>& sums,
+                                 int consumer) {
+  using Tile = SkinnyShared<T, kRows>;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
+  GPU_UNROLL
+  for (int i = 0; i < Tile::kBoxes; ++i) {
+    const int column = (consumer * Tile::kBoxes + i) * 64 + thread / kLanes * 16 + lane / 4;
+    GPU_UNROLL
+    for (int j = 0; j < kRows / 2; ++j) {
+      const int row = j / 4 * 8 + lane % 4 * 2 + j % 2;
+      shared.sums[row * Tile::kPitch + column + j % 4 / 2 * 8] = sums[i][j];
+    }
+  }
+}
+
+// Adds the sums that the blocks of this tile have kept, slice by slice from the first one on, and
+// stores them to M rows of C from `column` on. Each of these blocks does a share of them.
+template <class T, int kRows>
+__device__ inline void add_slices(float* c, const SkinnyShared<T, kRows>& shared, size_t M,
+                                  size_t N, size_t column, ClusterShape shape) {
+  using Tile = SkinnyShared<T, kRows>;
+  constexpr unsigned kQuads = Tile::kColumns / 4, kAtOnce = 4;  // a quad: 16 bytes of a row
+  const unsigned slice = block_of_cluster() / shape.sharers;
+  const unsigned sharer = block_of_cluster() % shape.sharers;
+  const unsigned quads = static_cast<unsigned>(M) * kQuads, stride = shape.slices * blockDim.x;
+  for (unsigned i = slice * blockDim.x + threadIdx.x; i < quads; i += kAtOnce * stride) {
+    float sums[kAtOnce][4] = {};
+    for (unsigned s = 0; s < shape.slices; ++s) {
+      GPU_UNROLL
+      for (unsigned j = 0; j < kAtOnce; ++j) {  // that many are under way
+        const unsigned next = i + j * stride, quad = next < quads ? next : i;
+        const float* own = shared.sums + quad / kQuads * Tile::kPitch + quad % kQuads * 4;
+        const auto more = load_of(s * shape.sharers + sharer, reinterpret_cast<const float4*>(own));
+        sums[j][0] += more.x, sums[j][1] += more.y, sums[j][2] += more.z, sums[j][3] += more.w;
+      }
+    }
+    GPU_UNROLL
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      const unsigned quad = i + j * stride;
+      const size_t row = quad / kQuads, at = column + quad % kQuads * 4;
+      if (row >= M || at >= N) continue;  // N is a multiple of 4
+      reinterpret_cast<float4*>(c)[(row * N + at) / 4] =
+          make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
+    }
+  }
+}
+
+}  // namespace gemm_mixed
+
+#endif
