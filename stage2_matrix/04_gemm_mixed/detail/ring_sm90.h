@@ -58,8 +58,8 @@ struct RingPlace {
   }
 };
 
-// Waits until the stage is empty and begins to fill it: with its tile of A. `full` then waits for
-// B, too, whose boxes the caller copies.
+// What warp_specialized's producer does for each stage, without the copies of B: waits until the
+// stage is empty and begins to fill it. `full` waits for B, too, whose boxes the caller copies.
 template <class T>
 __device__ inline SpecializedStage<T>& begin_stage(SpecializedShared<T>& shared, RingPlace place,
                                                    const CUtensorMap& map_a, int row, int k) {
@@ -69,17 +69,6 @@ __device__ inline SpecializedStage<T>& begin_stage(SpecializedShared<T>& shared,
   full.expect(sizeof stage);
   load_box(stage.a, map_a, row, k, full);
   return stage;
-}
-
-// The producer's part for one step along K. One thread calls this.
-template <class T>
-__device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
-                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
-                                  int column, int k) {
-  SpecializedStage<T>& stage = begin_stage(shared, place, map_a, row, k);
-  GPU_UNROLL
-  for (int i = 0; i < SpecializedTile::kColumns / 64; ++i)
-    load_box(stage.b[i], map_b, k, column + i * 64, shared.full[place.stage]);
 }
 
 // A consumer's part: begins to multiply its 64 rows of a complete stage; `add`: to the sums.
