@@ -72,9 +72,9 @@ inline unsigned multiprocessors() {
   return static_cast<unsigned>(device_attribute(hipDeviceAttributeMultiprocessorCount));
 }
 
-// The most blocks that a launcher gives a grid whose threads take more than one item each where
-// there are more items than threads. Only the CPU backend has such a limit, by HIP_CPU_BLOCKS:
-// there small problems then go round, too.
+// The most blocks that a launcher gives a grid which may have fewer threads than there are items:
+// these take several, or another launch takes the rest. Only the CPU backend has such a limit, by
+// HIP_CPU_BLOCKS: there small problems then go round, too.
 inline unsigned most_blocks() {
 #if defined(GPU_BACKEND_HIP) || defined(GPU_BACKEND_CUDA)
   return std::numeric_limits<int>::max();

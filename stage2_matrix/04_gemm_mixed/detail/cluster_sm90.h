@@ -136,23 +136,6 @@ namespace gemm_mixed {
 inline constexpr unsigned kClusterBlocks = 2, kWholeCluster = 0b11;
 inline constexpr unsigned kRasterPairs = kRasterRows / kClusterBlocks;
 
-// The producer's part for one step along K: its own tile of A, and its half of B for both blocks.
-// Both must have emptied the stage. The other half comes from the other block. One thread calls
-// this.
-template <class T>
-__device__ inline void fill_stage_of_cluster(SpecializedShared<T>& shared, RingPlace place,
-                                             const CUtensorMap& map_a, const CUtensorMap& map_b,
-                                             int row, int column, int k) {
-  constexpr int kHalf = SpecializedTile::kColumns / 64 / int{kClusterBlocks};  // boxes of B
-  const int first = static_cast<int>(block_of_cluster()) * kHalf;
-  SpecializedStage<T>& stage = begin_stage(shared, place);
-  load_box(stage.a, map_a, row, k, shared.full[place.stage]);
-  GPU_UNROLL
-  for (int i = 0; i < kHalf; ++i)
-    load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64,
-                 shared.full[place.stage]);
-}
-
 }  // namespace gemm_mixed
 
 #endif

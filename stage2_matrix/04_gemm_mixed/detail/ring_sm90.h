@@ -68,18 +68,6 @@ __device__ inline Stage& begin_stage(Ring<Stage>& shared, RingPlace place) {
   return shared.stages[place.stage];
 }
 
-// The producer's part for one step along K. One thread calls this.
-template <class T>
-__device__ inline void fill_stage(SpecializedShared<T>& shared, RingPlace place,
-                                  const CUtensorMap& map_a, const CUtensorMap& map_b, int row,
-                                  int column, int k) {
-  SpecializedStage<T>& stage = begin_stage(shared, place);
-  load_box(stage.a, map_a, row, k, shared.full[place.stage]);
-  GPU_UNROLL
-  for (int i = 0; i < SpecializedTile::kColumns / 64; ++i)
-    load_box(stage.b[i], map_b, k, column + i * 64, shared.full[place.stage]);
-}
-
 // A consumer's part: begins to multiply its 64 rows of a complete stage; `add`: to the sums.
 template <class T>
 __device__ __forceinline__ void multiply_stage(float (&sums)[128], const SpecializedStage<T>& stage,

@@ -12,6 +12,8 @@ namespace gemm_mixed {
 
 #if !defined(GPU_BACKEND_HIP)
 
+inline constexpr int kHalfOfB = SpecializedTile::kColumns / 64 / int{kClusterBlocks};  // boxes
+
 // C = A·B    A (M,K)  B (K,N)  C (M,N), row-major, as tma_takes() wants them; K in `steps` stages.
 // Fixes : each of warp_specialized's blocks copies both of its tiles itself, although its
 //         neighbours copy the same ones: 48 KiB a stage from the L2 cache.
@@ -45,8 +47,19 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
           const TilePlace at = tile_place(pair, pair_rows, tile_columns, kRasterPairs);
           const int row = static_cast<int>(at.row * kClusterBlocks + block) * Tile::kRows;
           const int column = static_cast<int>(at.column) * Tile::kColumns;
-          for (int step = 0; step < steps; ++step, place.next())
-            fill_stage_of_cluster(shared, place, map_a, map_b, row, column, step * Tile::kDepth);
+          for (int step = 0; step < steps; ++step, place.next()) {
+            const int k = step * Tile::kDepth;
+            const int first = static_cast<int>(block_of_cluster()) * kHalfOfB;  // boxes of B
+            SpecializedStage<T>& stage = begin_stage(shared, place);
+            PhaseBarrier& full = shared.full[place.stage];
+            load_box(stage.a, map_a, row, k, full);
+            // exercise: copy this block's half of the boxes of B to both blocks (about 3 lines)
+            GPU_UNROLL
+            for (int i = 0; i < kHalfOfB; ++i)
+              load_box_for(kWholeCluster, stage.b[first + i], map_b, k, column + (first + i) * 64,
+                           full);
+            // end exercise
+          }
         }
       }
     } else {
@@ -60,9 +73,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
         for (int step = 0; step < steps; ++step, place.next()) {
           shared.full[place.stage].wait(place.parity);  // both tiles are complete
           multiply_stage(sums, shared.stages[place.stage], consumer, step > 0);
+          // exercise: when the stage before is multiplied, tell both blocks (about 3 lines)
           wait_for_wgmma<1>();  // all but this stage's multiplications are complete
           if (tells && step > 0) arrive_at(shared.empty[multiplied], thread);
           multiplied = place.stage;
+          // end exercise
         }
         wait_for_wgmma<0>();
         if (tells) arrive_at(shared.empty[multiplied], thread);

@@ -43,8 +43,20 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
           const TilePlace at = tile_place(tile, tile_rows, tile_columns);
           const int row = static_cast<int>(at.row) * Tile::kRows;
           const int column = static_cast<int>(at.column) * Tile::kColumns;
-          for (int step = 0; step < steps; ++step, place.next())
-            fill_stage(shared, place, map_a, map_b, row, column, step * Tile::kDepth);
+          for (int step = 0; step < steps; ++step, place.next()) {
+            const int k = step * Tile::kDepth;
+            SpecializedStage<T>& stage = shared.stages[place.stage];
+            PhaseBarrier &full = shared.full[place.stage], &empty = shared.empty[place.stage];
+            // exercise: fill the stage when it is empty: A's box from (row, k) on, and B's boxes of
+            // 64 columns from (k, column) on; `full` waits for the bytes of all (about 5 lines)
+            empty.wait(place.parity ^ 1);  // in the first round: empty from the start
+            full.expect(sizeof stage);
+            load_box(stage.a, map_a, row, k, full);
+            GPU_UNROLL
+            for (int i = 0; i < Tile::kColumns / 64; ++i)
+              load_box(stage.b[i], map_b, k, column + i * 64, full);
+            // end exercise
+          }
         }
       }
     } else {
@@ -55,11 +67,14 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
       for (unsigned tile = blockIdx.x; tile < tile_rows * tile_columns; tile += gridDim.x) {
         int multiplied = 0;  // the stage before this one
         for (int step = 0; step < steps; ++step, place.next()) {
+          // exercise: begin to multiply the stage when it is complete; when the one before is
+          // multiplied, tell the producer that it is empty (about 5 lines)
           shared.full[place.stage].wait(place.parity);  // both tiles are complete
           multiply_stage(sums, shared.stages[place.stage], consumer, step > 0);
           wait_for_wgmma<1>();  // all but this stage's multiplications are complete
           if (leads && step > 0) shared.empty[multiplied].arrive();
           multiplied = place.stage;
+          // end exercise
         }
         wait_for_wgmma<0>();
         if (leads) shared.empty[multiplied].arrive();

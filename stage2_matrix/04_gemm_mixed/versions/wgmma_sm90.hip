@@ -54,6 +54,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(kWarpGroup, 3)
           load_box(tiles.b[i], map_b, k, column + i * kBoxColumns<T>, tiles.full);
         }
       }
+      // exercise: when both tiles are complete, multiply them, kWgmmaSteps steps along K, for the
+      // upper and the lower 64 rows; behind it they may be overwritten (about 14 lines)
       tiles.full.wait(phase);  // both tiles are complete
       begin_wgmma();
       GPU_UNROLL
@@ -68,6 +70,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kWarpGroup, 3)
       end_wgmma();
       wait_for_wgmma<0>();
       __syncthreads();  // every warp has multiplied: the next copies may overwrite the tiles
+      // end exercise
     }
 
     // Two neighbouring sums of a row are stored together: N is even.

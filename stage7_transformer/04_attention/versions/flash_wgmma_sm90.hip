@@ -97,6 +97,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
           gemm_mixed::give_turn(kTurns + consumer + 1);
         else if (tile + 1 < tiles)
           gemm_mixed::give_turn(kTurns);
+        // exercise: the softmax of this tile's scores, beside the product of the weights and
+        // values of the tile before; behind that, rescale `out` (about 7 lines)
         gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
         if (leads) shared.empty_k[stage].arrive();
         weigh(tile);
@@ -104,6 +106,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         if (leads) shared.empty_v[before].arrive();
         RunningSoftmax<1>::shrink(out, smaller);
         hold_weights();
+        // end exercise
       }
       if (tiles > 0) {
         wait_for_values(tiles - 1);
