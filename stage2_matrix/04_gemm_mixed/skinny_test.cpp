@@ -67,7 +67,8 @@ TEMPLATE_TEST_CASE("skinny adds every product once, with few rows and one more",
     }
 #if !defined(GPU_BACKEND_CPU)
   // Enough tiles for blocks that share A, and more stages than the ring has.
-  for (const Shape& shape : {Shape{16, 8192, 2048}, Shape{64, 8200, 1544}, Shape{128, 8192, 1032}}) {
+  for (const Shape& shape :
+       {Shape{16, 8192, 2048}, Shape{64, 8200, 1544}, Shape{128, 8192, 1032}}) {
     CAPTURE(shape.M, shape.N, shape.K);
     auto problem = integer_problem<TestType>(shape);
     REQUIRE_OK(problem.check(gemm_mixed::launch_skinny<TestType>, true));
