@@ -13,8 +13,9 @@ std::vector<Size> sizes() {
 
 std::vector<Case> printed(const std::vector<std::size_t>& s) {
   std::vector<Case> cases;
-  for (const View view : {View::contiguous, View::channels_last, View::transposed, View::reversed,
-                          View::per_plane, View::one_plane, View::sliced})
+  for (const Arrangement view :
+       {Arrangement::contiguous, Arrangement::channels_last, Arrangement::transposed,
+        Arrangement::reversed, Arrangement::per_plane, Arrangement::one_plane, Arrangement::sliced})
     cases.push_back({view, s[0], s[1], s[2], s[3]});
   return cases;
 }
@@ -32,13 +33,13 @@ Shape shape_of_a(const Case& c) {
   const auto N = static_cast<std::int64_t>(c.N), C = static_cast<std::int64_t>(c.C);
   const auto H = static_cast<std::int64_t>(c.H), W = static_cast<std::int64_t>(c.W);
   switch (c.view) {
-    case View::transposed:
+    case Arrangement::transposed:
       return {N * C, H * W};
-    case View::reversed:
+    case Arrangement::reversed:
       return {N * C, H, W};
-    case View::per_plane:
+    case Arrangement::per_plane:
       return {N, C, 1, 1};
-    case View::one_plane:
+    case Arrangement::one_plane:
       return {H, W};
     default:
       return {N, C, H, W};
@@ -50,15 +51,15 @@ Layout view_of_a(const Case& c) {
   const auto N = static_cast<std::int64_t>(c.N), C = static_cast<std::int64_t>(c.C);
   const auto H = static_cast<std::int64_t>(c.H), W = static_cast<std::int64_t>(c.W);
   switch (c.view) {
-    case View::contiguous:
+    case Arrangement::contiguous:
       return a;
-    case View::channels_last:
+    case Arrangement::channels_last:
       return a.permute({0, 2, 3, 1});
-    case View::transposed:
+    case Arrangement::transposed:
       return a.transpose(0, 1);
-    case View::reversed:
+    case Arrangement::reversed:
       return a.permute({2, 1, 0});
-    case View::sliced:
+    case Arrangement::sliced:
       return a.slice(3, 0, W, 2);
     default:
       return a.expand({N, C, H, W});

@@ -14,11 +14,19 @@ namespace tensor {
 // --quick.
 std::vector<Size> sizes();
 
-enum class View { contiguous, channels_last, transposed, reversed, per_plane, one_plane, sliced };
+enum class Arrangement {
+  contiguous,
+  channels_last,
+  transposed,
+  reversed,
+  per_plane,
+  one_plane,
+  sliced
+};
 
 // out = a row-major copy of a view of `a`.
 struct Case {
-  View view;
+  Arrangement view;
   std::size_t N, C, H, W;
 };
 

@@ -5,23 +5,23 @@ namespace tensor {
 std::size_t source_of(const Case& c, std::size_t i) {
   const std::size_t planes = c.N * c.C, pixels = c.H * c.W;
   switch (c.view) {
-    case View::contiguous:
+    case Arrangement::contiguous:
       return i;
-    case View::channels_last: {  // i = ((n H + h) W + w) C + c
+    case Arrangement::channels_last: {  // i = ((n H + h) W + w) C + c
       const std::size_t channel = i % c.C, pixel = i / c.C % pixels, image = i / c.C / pixels;
       return (image * c.C + channel) * pixels + pixel;
     }
-    case View::transposed:  // i = pixel planes + plane
+    case Arrangement::transposed:  // i = pixel planes + plane
       return i % planes * pixels + i / planes;
-    case View::reversed: {  // i = (w H + h) planes + plane
+    case Arrangement::reversed: {  // i = (w H + h) planes + plane
       const std::size_t plane = i % planes, row = i / planes % c.H, column = i / planes / c.H;
       return (plane * c.H + row) * c.W + column;
     }
-    case View::per_plane:
+    case Arrangement::per_plane:
       return i / pixels;
-    case View::one_plane:
+    case Arrangement::one_plane:
       return i % pixels;
-    case View::sliced: {  // a row has every second of W columns, the first one too
+    case Arrangement::sliced: {  // a row has every second of W columns, the first one too
       const std::size_t columns = (c.W + 1) / 2;
       return i / columns * c.W + i % columns * 2;
     }

@@ -57,6 +57,7 @@ class Splitting : public memory_pool::Allocator {
  private:
   // Requests below this share of what a stream has had live at most are small.
   static constexpr size_t kSmallShare = 32;
+  static constexpr size_t kWordBits = 64;
 
   struct Lane;
   struct Block {
@@ -77,8 +78,9 @@ class Splitting : public memory_pool::Allocator {
   struct Lane {
     hipStream_t stream = nullptr;
     size_t live = 0, peak_live = 0, reserved = 0;
-    std::array<Block*, memory_pool::kClasses> first{};                 // the lists of free blocks
-    std::array<std::uint64_t, memory_pool::kClasses / 64 + 1> full{};  // a bit for each with any
+    std::array<Block*, memory_pool::kClasses> first{};  // the lists of free blocks
+    std::array<std::uint64_t, memory_pool::kClasses / kWordBits + 1>
+        full{};  // a bit for each with any
     size_t next_full(size_t list) const;
   };
   using Table = std::unordered_map<void*, Block*>;

@@ -211,7 +211,7 @@ TEST_CASE("a copy of more elements than one launch counts is cut into pieces tha
     const Layout a = Layout::contiguous({3, 4, 5}).permute({1, 2, 0});
     const Problem p = tensor::problem_of(Layout::contiguous(a.shape), a);
     std::vector<std::int64_t> from(60, -1);
-    tensor::for_each_piece(
+    tensor::for_each_part(
         p,
         [&](const Problem& piece, std::int64_t out_offset, std::int64_t a_offset) {
           REQUIRE(piece.elements() <= most);
@@ -333,7 +333,8 @@ TEST_CASE("the check refuses a lost, a doubled and a misplaced element at every 
   for (const bool quick : {false, true}) {
     const std::vector<size_t> size = usual_sizes(tensor::sizes(), quick, gpu::kBackend);
     for (const tensor::Case& c : tensor::printed(size)) {
-      if (c.view == tensor::View::per_plane) continue;  // neighbours are equal: no mistake to swap
+      if (c.view == tensor::Arrangement::per_plane)
+        continue;  // neighbours are equal: no mistake to swap
       CAPTURE(tensor::name(c));
       const size_t elements = static_cast<size_t>(view_of_a(c).elements());
       const Sample sample = choose_sample(elements, 7);

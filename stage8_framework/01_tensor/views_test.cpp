@@ -71,7 +71,7 @@ Indices numbers_of(const Layout& layout) {
   return result;
 }
 
-Shape shape_of(const Model& model) { return Shape(model.shape); }
+Shape extents_of(const Model& model) { return Shape(model.shape); }
 
 // Whether some strides show the model's numbers in this shape.
 bool has_strides(const Model& model, const Shape& wanted) {
@@ -225,7 +225,7 @@ TEST_CASE("10000 random chains of views show what lists of numbers show") {
     for (size_t steps = 1 + random(6); steps > 0; --steps) {
       step(tensor, model, random);
       CAPTURE(chain, shape.text(), tensor.shape().text(), tensor.strides().text());
-      REQUIRE(tensor.shape() == shape_of(model));
+      REQUIRE(tensor.shape() == extents_of(model));
       REQUIRE(numbers_of(tensor.layout()) == model.numbers);
     }
     if (chain % 10 == 0 && !model.numbers.empty()) {  // the bytes, too: a copy of what it shows

@@ -55,9 +55,9 @@ inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;
 
 // Calls launch(piece, out_offset, a_offset) for pieces of at most `most` elements, which together
 // are p; the offsets count elements. Nothing is called where p has no elements.
-template <class LaunchPiece>
-void for_each_piece(const Problem& p, LaunchPiece&& launch, std::int64_t most = kMostElements,
-                    std::int64_t out_offset = 0, std::int64_t a_offset = 0) {
+template <class LaunchPart>
+void for_each_part(const Problem& p, LaunchPart&& launch, std::int64_t most = kMostElements,
+                   std::int64_t out_offset = 0, std::int64_t a_offset = 0) {
   const std::int64_t elements = p.elements();
   if (elements == 0) return;
   if (elements <= most) return launch(p, out_offset, a_offset);
@@ -66,8 +66,8 @@ void for_each_piece(const Problem& p, LaunchPiece&& launch, std::int64_t most = 
     Problem piece = p;
     piece.extent[0] = std::min(together, p.extent[0] - first);
     if (together == 1) remove_axis(piece, 0);
-    for_each_piece(piece, launch, most, out_offset + first * p.out_stride[0],
-                   a_offset + first * p.a_stride[0]);
+    for_each_part(piece, launch, most, out_offset + first * p.out_stride[0],
+                  a_offset + first * p.a_stride[0]);
   }
 }
 

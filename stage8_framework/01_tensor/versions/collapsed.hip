@@ -24,7 +24,7 @@ void launch_collapsed(void* out, const void* a, size_t bytes, const Problem& p,
                       hipStream_t stream) {
   with_word(bytes, [&](auto word) {
     using Word = decltype(word);
-    for_each_piece(collapse(p), [&](const Problem& piece, std::int64_t to, std::int64_t from) {
+    for_each_part(collapse(p), [&](const Problem& piece, std::int64_t to, std::int64_t from) {
       const unsigned elements = static_cast<unsigned>(piece.elements());
       LAUNCH_ON(stream, copy_collapsed<Word>,
                 static_cast<unsigned>(gpu::ceil_div(elements, vector_add::kBlock)),

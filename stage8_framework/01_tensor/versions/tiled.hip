@@ -90,7 +90,7 @@ void launch_tiled(void* out, const void* a, size_t bytes, const Problem& p, hipS
   if (turned_axis(all) == all.rank) return launch_collapsed(out, a, bytes, p, stream);
   with_word(bytes, [&](auto word) {
     using Word = decltype(word);
-    for_each_piece(all, [&](const Problem& piece, std::int64_t to, std::int64_t from) {
+    for_each_part(all, [&](const Problem& piece, std::int64_t to, std::int64_t from) {
       Word* const there = static_cast<Word*>(out) + to;
       const Word* const here = static_cast<const Word*>(a) + from;
       // A cut leaves an axis shorter, or takes it away.

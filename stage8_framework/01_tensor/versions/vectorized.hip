@@ -137,7 +137,7 @@ void launch_vectorized(void* out, const void* a, size_t bytes, const Problem& p,
   if (turned_axis(all) < all.rank) return launch_tiled(out, a, bytes, p, stream);
   with_word(bytes, [&](auto word) {
     using Word = decltype(word);
-    for_each_piece(all, [&](const Problem& piece, std::int64_t to, std::int64_t from) {
+    for_each_part(all, [&](const Problem& piece, std::int64_t to, std::int64_t from) {
       launch_piece(static_cast<Word*>(out) + to, static_cast<const Word*>(a) + from, piece, stream);
     });
   });
