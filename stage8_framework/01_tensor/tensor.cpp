@@ -59,10 +59,11 @@ void run_copies(const Case& c, const Options& options, Report& report) {
 // One table: the allocations of 0.5's training run. What an allocator has from the driver at most
 // is held against what is live at most.
 void run_memory(const Options& options, Report& report) {
-  constexpr size_t kSteps = 100, kQuickSteps = 10, kWidth = 1024;
+  constexpr size_t kSteps = 100, kShortSteps = 10, kWidth = 1024;
   constexpr std::uint64_t kSeed = 1;  // the trace of 0.5's program
   constexpr double kPromised = 1.1;   // of what is live
-  const size_t steps = options.quick ? kQuickSteps : kSteps;
+  const bool is_short = options.quick || std::string(gpu::kBackend) == "cpu";
+  const size_t steps = is_short ? kShortSteps : kSteps;
   const memory_pool::Trace trace = memory_pool::training_trace(steps, kWidth, kSeed);
   const memory_pool::Trace checked = memory_pool::training_trace(2, kWidth, kSeed);
   char text[120];

@@ -16,8 +16,7 @@ static __global__ void copy_per_element(Word* out, const Word* a, Problem p) {
   const std::int64_t elements = p.elements(), threads = std::int64_t{gridDim.x} * blockDim.x;
   std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (; i < elements; i += threads) {
-    // exercise: the place of element i on both sides, from the last axis to the first (about 7
-    // lines)
+    // exercise: the place of element i on both sides, axis by axis; the copy (about 7 lines)
     std::int64_t left = i, to = 0, from = 0;
     for (unsigned axis = p.rank; axis-- > 0;) {
       const std::int64_t index = left % p.extent[axis];
