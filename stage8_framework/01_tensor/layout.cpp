@@ -49,6 +49,17 @@ std::int64_t count(const char* operation, const Shape& shape) {
   return is_empty ? 0 : product;
 }
 
+// Of extents that have been counted.
+Layout row_major(const Shape& shape) {
+  Layout layout{shape, shape, 0};
+  std::int64_t stride = 1;
+  for (size_t axis = shape.rank(); axis-- > 0;) {
+    layout.strides[axis] = stride;
+    stride *= std::max(shape[axis], std::int64_t{1});
+  }
+  return layout;
+}
+
 }  // namespace
 
 size_t size_of(Dtype dtype) { return kRows[static_cast<size_t>(dtype)].bytes; }
@@ -103,13 +114,7 @@ bool operator==(const Layout& a, const Layout& b) {
 
 Layout Layout::contiguous(const Shape& shape) {
   count("a tensor", shape);
-  Layout layout{shape, shape, 0};
-  std::int64_t stride = 1;
-  for (size_t axis = shape.rank(); axis-- > 0;) {
-    layout.strides[axis] = stride;
-    stride *= std::max(shape[axis], std::int64_t{1});
-  }
-  return layout;
+  return row_major(shape);
 }
 
 Layout Layout::permute(const Shape& order) const {
@@ -203,20 +208,20 @@ Layout Layout::unsqueeze(std::int64_t axis) const {
 Layout Layout::reshape(const Shape& asked) const {
   Shape wanted = asked;
   const std::int64_t all = elements();
-  if (std::count(asked.begin(), asked.end(), -1) > 1)
-    refuse("reshape", shape, asked.text() + " has more than one -1");
-  for (size_t axis = 0; axis < wanted.rank(); ++axis) {
-    if (wanted[axis] != -1) continue;
+  const auto open = std::find(asked.begin(), asked.end(), -1);
+  if (open != asked.end()) {
+    if (std::find(open + 1, asked.end(), -1) != asked.end())
+      refuse("reshape", shape, asked.text() + " has more than one -1");
+    const auto axis = static_cast<size_t>(open - asked.begin());
     wanted[axis] = 1;
     const std::int64_t others = count("reshape", wanted);
     if (others == 0 || all % others != 0)
       refuse("reshape", shape, "no extent in place of -1 fits " + asked.text());
     wanted[axis] = all / others;
-    break;
-  }
-  if (count("reshape", wanted) != all)
+  } else if (count("reshape", wanted) != all) {
     refuse("reshape", shape, wanted.text() + " has another number of elements");
-  Layout result = contiguous(wanted);
+  }
+  Layout result = row_major(wanted);
   result.offset = offset;
   if (all == 0) return result;
   size_t axis = shape.rank(), to = wanted.rank();
