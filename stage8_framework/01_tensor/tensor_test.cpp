@@ -95,10 +95,13 @@ Views permuted(const Shape& shape, const Shape& axes) {
 
 }  // namespace
 
-TEST_CASE("every version copies contiguous, permuted, sliced and expanded views") {
+namespace {
+
+// Views of every kind.
+std::vector<Views> all_kinds() {
   const Layout image = Layout::contiguous({3, 18, 5, 20});
   const Layout matrix = Layout::contiguous({37, 68});
-  const std::vector<Views> cases = {
+  return {
       into_rows({}, Layout::contiguous({})),
       into_rows({1}, Layout::contiguous({1})),
       into_rows({1025}, Layout::contiguous({1025})),
@@ -125,10 +128,34 @@ TEST_CASE("every version copies contiguous, permuted, sliced and expanded views"
        Layout::contiguous({16, 40}), 40 * 31, 16 * 40},
       {Layout::contiguous({40, 31}).slice(1, 2, 30, 3), Layout::contiguous({40, 10}), 40 * 31, 400},
   };
+}
+
+// Launches of few elements, as long as it lives.
+struct FewElements {
+  explicit FewElements(std::int64_t most) { tensor::part_limit = most; }
+  ~FewElements() { tensor::part_limit = usual; }
+  std::int64_t usual = tensor::part_limit;
+};
+
+}  // namespace
+
+TEST_CASE("every version copies contiguous, permuted, sliced and expanded views") {
+  const std::vector<Views> cases = all_kinds();
   for (const auto& version : testing::chosen(tensor::kVersions))
     for (const Views& views : cases) {
       CAPTURE(version.name);
       REQUIRE(wrong_in_any_size(version.launch, views) == "");
+    }
+}
+
+TEST_CASE("every version copies in parts what is more than one launch takes") {
+  for (const auto& version : testing::chosen(tensor::kVersions))
+    for (const std::int64_t most : {70, 1024}) {
+      const FewElements few(most);
+      for (const Views& views : all_kinds()) {
+        CAPTURE(version.name, most);
+        REQUIRE(wrong<std::uint32_t>(version.launch, views) == "");
+      }
     }
 }
 

@@ -50,13 +50,13 @@ inline Problem collapse(Problem p) {
   return p;
 }
 
-// What 32 bits and a Divisor can count.
-inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;
+// The most elements of one launch: what 32 bits and a Divisor can count. A test lowers it.
+inline std::int64_t part_limit = (std::int64_t{1} << 31) - 1;
 
-// Calls launch(piece, out_offset, a_offset) for pieces of at most `most` elements, which together
-// are p; the offsets count elements. Nothing is called where p has no elements.
+// Calls launch(part, out_offset, a_offset) for parts of at most `most` elements, which together are
+// p; the offsets count elements. Nothing is called where p has no elements.
 template <class LaunchPart>
-void for_each_part(const Problem& p, LaunchPart&& launch, std::int64_t most = kMostElements,
+void for_each_part(const Problem& p, LaunchPart&& launch, std::int64_t most = part_limit,
                    std::int64_t out_offset = 0, std::int64_t a_offset = 0) {
   const std::int64_t elements = p.elements();
   if (elements == 0) return;

@@ -107,7 +107,7 @@ static void launch_gathered(void* out, const void* a, const Problem& p, hipStrea
             p.a_stride[last], packs);
 }
 
-// A collapsed piece of at most kMostElements elements, in the best way for it.
+// A collapsed piece of at most part_limit elements, in the best way for it.
 template <class Word>
 static void launch_piece(Word* out, const Word* a, Problem p, hipStream_t stream) {
   if (p.rank == 0) return launch_collapsed(out, a, sizeof(Word), p, stream);
