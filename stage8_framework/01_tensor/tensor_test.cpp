@@ -342,14 +342,17 @@ TEST_CASE("every pair of types: a number that both hold comes back as it was") {
 TEST_CASE("16-bit types round as gpu::from_float does, and a conversion takes views") {
   const std::vector<float> values = testing::random_floats(24, 3, 70000);
   const Layout view = Layout::contiguous({4, 6}).transpose(0, 1).slice(0, 5, -1, -2);
-  Guarded<float> a(values, 0);
-  Guarded<gpu::half> out(12, 0);
-  tensor::launch_cast(out.data(), Dtype::f16, a.data() + view.offset, Dtype::f32,
-                      tensor::problem_of(Layout::contiguous(view.shape), view));
-  const std::vector<gpu::half> got = out.to_host();
-  for (size_t i = 0; i < 12; ++i) {
-    const float value = values[i % 4 * 6 + 5 - 2 * (i / 4)];
-    REQUIRE(testing::same_bits(got[i], gpu::from_float<gpu::half>(value)));
+  for (const std::int64_t most : {1000, 5}) {  // in one launch, and in parts
+    const FewElements few(most);
+    Guarded<float> a(values, 0);
+    Guarded<gpu::half> out(12, 0);
+    tensor::launch_cast(out.data(), Dtype::f16, a.data() + view.offset, Dtype::f32,
+                        tensor::problem_of(Layout::contiguous(view.shape), view));
+    const std::vector<gpu::half> got = out.to_host();
+    for (size_t i = 0; i < 12; ++i) {
+      const float value = values[i % 4 * 6 + 5 - 2 * (i / 4)];
+      REQUIRE(testing::same_bits(got[i], gpu::from_float<gpu::half>(value)));
+    }
   }
 }
 
