@@ -339,6 +339,13 @@ TEST_CASE("every pair of types: a number that both hold comes back as it was") {
     }
 }
 
+TEST_CASE("a conversion takes more elements than a block has threads") {
+  std::vector<std::int32_t> values(3001);
+  std::iota(values.begin(), values.end(), -1500);
+  REQUIRE(cast<double>(values, Dtype::f64, Dtype::i32) ==
+          std::vector<double>(values.begin(), values.end()));
+}
+
 TEST_CASE("16-bit types round as gpu::from_float does, and a conversion takes views") {
   const std::vector<float> values = testing::random_floats(24, 3, 70000);
   const Layout view = Layout::contiguous({4, 6}).transpose(0, 1).slice(0, 5, -1, -2);
