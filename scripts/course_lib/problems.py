@@ -78,6 +78,11 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "transformer_block": [
         ("transformer_block", r"(?P<way>forward|backward)   B=(?P<B>#) T=(?P<T>#) C=(?P<C>#) "
                               r"H=(?P<H>#) float32")],
+    "tensor": [
+        ("view_copy", r"(?P<view>contiguous|NHWC of NCHW|\(HW,NC\) of \(NC,HW\)|\(W,H,NC\) of \(NC,H,W\)|"
+                      r"expand \(N,C,1,1\)|expand \(H,W\)|every second column)   "
+                      r"(?P<N>#)x(?P<C>#)x(?P<H>#)x(?P<W>#) float32"),
+        ("allocations", r"(?P<steps>#) training steps: (?P<blocks>#) blocks, at most [\d.]+ MB at a time")],
     "train_toy": [
         ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
                       + _TRAINED + r" epochs=(?P<epochs>#)")],

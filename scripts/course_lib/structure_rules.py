@@ -46,7 +46,8 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage7_transformer/02_layernorm": "row_cached of a sum, in two launches or with another input",
             "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph",
             "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other",
-            "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph"}
+            "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph",
+            "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

@@ -306,3 +306,22 @@ class Cases:
             return Case(forward, inputs, compiles=True)
         return Case(forward, inputs, tuple(range(len(inputs))), self.random(B, T, C), "backward",
                     compiles=True)
+
+    # Stage 8
+
+    def view_copy(self, view: str, N: int, C: int, H: int, W: int) -> Case:
+        """A view of an array, made row-major."""
+        seen: Function = {
+            "contiguous": lambda a: a,
+            "NHWC of NCHW": lambda a: a.permute(0, 2, 3, 1),
+            "(HW,NC) of (NC,HW)": lambda a: a.view(N * C, H * W).t(),
+            "(W,H,NC) of (NC,H,W)": lambda a: a.view(N * C, H, W).permute(2, 1, 0),
+            "expand (N,C,1,1)": lambda a: a.expand(N, C, H, W),
+            "expand (H,W)": lambda a: a.expand(N, C, H, W),
+            "every second column": lambda a: a[..., ::2],
+        }[view]
+        shape = {"expand (N,C,1,1)": (N, C, 1, 1), "expand (H,W)": (H, W)}.get(view, (N, C, H, W))
+        return Case(lambda a: seen(a).clone(memory_format=torch.contiguous_format), [self.random(*shape)])
+
+    def allocations(self, steps: int, blocks: int) -> Case:
+        raise CannotDo("no PyTorch counterpart: the sizes are the program's own")

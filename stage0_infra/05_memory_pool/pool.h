@@ -30,8 +30,8 @@ constexpr size_t class_bytes(size_t c) { return (4 + c % 4) * ((kSmallestClass /
 // The smallest class that holds `bytes`; kClasses if there is none.
 inline size_t class_of(size_t bytes) {
   if (bytes <= kSmallestClass) return 0;
-  size_t power = 0;  // the last power of two below the size: 256 * 2^power < bytes
-  while (power < kClasses / 4 - 1 && (kSmallestClass << (power + 1)) < bytes) ++power;
+  // The last power of two below the size: 256 * 2^power < bytes.
+  const size_t power = 55 - static_cast<size_t>(__builtin_clzll(bytes - 1));
   const size_t quarter = (kSmallestClass / 4) << power;
   const size_t c = 4 * power + (gpu::ceil_div(bytes, quarter) - 4);
   return c < kClasses ? c : kClasses;

@@ -33,6 +33,8 @@ def test_every_committed_problem_is_understood():
     ("attention", "forward   B=8 H=16 T=2^12 D=64, 1 query, causal bf16", "attention",
      {"way": "forward", "B": 8, "H": 16, "T": 4096, "D": 64, "queries": 1, "mask": "causal",
       "precision": "bf16"}),
+    ("tensor", "NHWC of NCHW   2^6x3x5x7 float32", "view_copy",
+     {"view": "NHWC of NCHW", "N": 64, "C": 3, "H": 5, "W": 7}),
     ("train_toy", "xor   points=4 network=2-8-2 momentum lr=0.2 epochs=5000", "train_toy",
      {"data": "xor", "points": 4, "network": "2-8-2", "optimizer": "momentum",
       "learning_rate": "0.2", "epochs": 5000}),

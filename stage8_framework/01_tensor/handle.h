@@ -1,0 +1,110 @@
+// Tensor: a handle to a storage, and how the elements lie in it. Plain C++ that knows no device:
+// the core of the framework is built on this file, layout.h and storage.h alone.
+//
+//   Tensor x = Tensor::from_host(device, values, {2, 3});      storage  | 0 1 2 3 4 5 |  version 0
+//   Tensor t = x.transpose(0, 1);        no copy               x (2,3)    strides (3,1)
+//   t.copy_from(y);                      x sees it             t (3,2)    strides (1,3)  version 1
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "stage8_framework/01_tensor/layout.h"
+#include "stage8_framework/01_tensor/storage.h"
+
+namespace framework {
+
+// The element type of T; of bool there is no std::vector with an array to copy from.
+template <class T>
+constexpr Dtype dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return Dtype::f32;
+  if constexpr (std::is_same_v<T, double>) return Dtype::f64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::i32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Dtype::i64;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::u8;
+}
+
+// Copying a Tensor makes another handle to the same elements. Views share the storage: a write
+// through one is seen by all. Errors: std::invalid_argument, one line that names operation, shapes
+// and reason; gpu::Error of the device. After either, every tensor is as it was.
+class Tensor {
+ public:
+  Tensor() = default;  // of no storage: may only be assigned to, destroyed and asked is_defined()
+
+  // Uninitialised elements, row-major.
+  static Tensor empty(Device& device, const Shape& shape, Dtype dtype = Dtype::f32);
+  // Elements that lie at `data` already, on `device`: `bytes` of memory, which `owner` keeps alive.
+  static Tensor wrap(Device& device, void* data, size_t bytes, const Layout& layout, Dtype dtype,
+                     std::shared_ptr<void> owner);
+  // From and to row-major elements on the host. The copy is done on return.
+  static Tensor from_host(Device& device, const void* values, const Shape& shape, Dtype dtype);
+  void to_host(void* values) const;
+  template <class T>
+  static Tensor from_host(Device& device, const std::vector<T>& values, const Shape& shape) {
+    require_elements(shape, values.size());
+    return from_host(device, values.data(), shape, dtype_of<T>());
+  }
+  template <class T>
+  std::vector<T> to_host() const {
+    require_dtype(dtype_of<T>());
+    std::vector<T> values(static_cast<size_t>(elements()));
+    to_host(values.data());
+    return values;
+  }
+
+  bool is_defined() const { return storage_ != nullptr; }
+  Device& device() const { return storage_->device(); }
+  Dtype dtype() const { return dtype_; }
+  const Layout& layout() const { return layout_; }
+  const Shape& shape() const { return layout_.shape; }
+  const Shape& strides() const { return layout_.strides; }
+  size_t rank() const { return layout_.shape.rank(); }
+  std::int64_t elements() const { return layout_.elements(); }
+  bool is_contiguous() const { return layout_.is_contiguous(); }
+  // The device address of element (0, ..., 0). What writes there tells count_write().
+  void* data() const;
+  std::uint64_t version() const { return storage_->version(); }
+  void count_write() const { storage_->count_write(); }
+  bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  std::string text() const;  // "f32 (2,3)"
+
+  // The same storage under another layout: what every view is. Refused where it leaves the storage.
+  Tensor view(const Layout& layout) const;
+  // Views, as layout.h says.
+  Tensor reshape(const Shape& shape) const { return seen(layout_.reshape(shape)); }
+  Tensor permute(const Shape& axes) const { return seen(layout_.permute(axes)); }
+  Tensor transpose(std::int64_t a, std::int64_t b) const { return seen(layout_.transpose(a, b)); }
+  Tensor slice(std::int64_t axis, std::int64_t begin, std::int64_t end,
+               std::int64_t step = 1) const {
+    return seen(layout_.slice(axis, begin, end, step));
+  }
+  Tensor select(std::int64_t axis, std::int64_t i) const { return seen(layout_.select(axis, i)); }
+  Tensor expand(const Shape& shape) const { return seen(layout_.expand(shape)); }
+  Tensor squeeze(std::int64_t axis) const { return seen(layout_.squeeze(axis)); }
+  Tensor unsqueeze(std::int64_t axis) const { return seen(layout_.unsqueeze(axis)); }
+
+  // New row-major elements of the same values; of another type; or this tensor, if it is so
+  // already.
+  Tensor clone() const { return converted(dtype_); }
+  Tensor contiguous() const { return is_contiguous() ? *this : clone(); }
+  Tensor to(Dtype dtype) const { return dtype == dtype_ ? *this : converted(dtype); }
+
+  // Writes source's values, broadcast to this shape and converted to this type, into this tensor's
+  // elements: its version is one higher then. The two may overlap. Refused where several indices of
+  // this tensor lead to one element, as in what expand() returns.
+  void copy_from(const Tensor& source) const;
+
+ private:
+  Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype)
+      : storage_(std::move(storage)), layout_(layout), dtype_(dtype) {}
+  Tensor seen(const Layout& layout) const { return Tensor(storage_, layout, dtype_); }
+  Tensor converted(Dtype dtype) const;
+  static void require_elements(const Shape& shape, size_t count);
+  void require_dtype(Dtype dtype) const;
+
+  std::shared_ptr<Storage> storage_;
+  Layout layout_;
+  Dtype dtype_ = Dtype::f32;
+};
+
+}  // namespace framework
