@@ -149,29 +149,30 @@ template <class T>
 __device__ __forceinline__ void multiply_swapped(float (&sums)[8], Descriptor a, Descriptor b,
                                                  bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
-    WGMMA("m64n16k16", "f16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10", "1, 0");
+    WGMMA("m64n16k16", "f16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10", ", 1, 0");
   else
-    WGMMA("m64n16k16", "bf16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10", "1, 0");
+    WGMMA("m64n16k16", "bf16", WGMMA_8, WGMMA_SUMS_8, "%8", WGMMA_DESCRIPTOR, "%9", "%10",
+          ", 1, 0");
 }
 template <class T>
 __device__ __forceinline__ void multiply_swapped(float (&sums)[32], Descriptor a, Descriptor b,
                                                  bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
     WGMMA("m64n64k16", "f16", WGMMA_32, WGMMA_SUMS_32, "%32", WGMMA_DESCRIPTOR, "%33", "%34",
-          "1, 0");
+          ", 1, 0");
   else
     WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "%32", WGMMA_DESCRIPTOR, "%33", "%34",
-          "1, 0");
+          ", 1, 0");
 }
 template <class T>
 __device__ __forceinline__ void multiply_swapped(float (&sums)[64], Descriptor a, Descriptor b,
                                                  bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
     WGMMA("m64n128k16", "f16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
-          "1, 0");
+          ", 1, 0");
   else
     WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
-          "1, 0");
+          ", 1, 0");
 }
 
 // For bf16: a b, where a is in registers, as mma.sync has it: a warp holds 16 rows. Two elements of
