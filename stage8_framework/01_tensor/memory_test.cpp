@@ -144,6 +144,21 @@ TEST_CASE("the smallest block that fits is taken") {
   REQUIRE(is_from(41 << 10, 6));
 }
 
+TEST_CASE("of equally good blocks the first one in memory is taken") {
+  for (const bool is_first_freed_last : {false, true}) {
+    Books books;
+    Splitting pool(std::make_unique<Counted>(books));
+    pool.free(pool.allocate(4 << 12));
+    pool.release();
+    void* blocks[4];
+    for (void*& block : blocks) block = pool.allocate(1 << 12);
+    REQUIRE(books.segments.size() == 1);
+    pool.free(blocks[is_first_freed_last ? 2 : 0]);
+    pool.free(blocks[is_first_freed_last ? 0 : 2]);
+    REQUIRE(pool.allocate(1 << 12) == blocks[0]);
+  }
+}
+
 TEST_CASE("a stream gets no memory that another one has freed") {
   Books books;
   Splitting pool(std::make_unique<Counted>(books));
