@@ -106,6 +106,15 @@ def test_every_device_has_its_table(repository: Path, report: dict):
     assert text.index("*Another, CPU backend,") < text.index("*Example GPU, cuda 13.0,")
 
 
+def test_the_device_with_the_most_programs_comes_first(repository: Path, report: dict):
+    other = repository / "results" / "another"
+    other.mkdir()
+    (other / "vector_add.json").write_text(json.dumps(report))
+    assert list(tables.load_results(repository / "results")) == ["another", "example"]
+    (repository / "results" / "example" / "dot.json").write_text(json.dumps({**report, "program": "dot"}))
+    assert list(tables.load_results(repository / "results")) == ["example", "another"]
+
+
 def test_peers_stand_above_the_rows_that_they_are_held_against(repository: Path, report: dict):
     rows = report["tables"][0]["rows"]
     rows.insert(0, {**rows[0], "name": "PyTorch eager", "ms": 20.0})
