@@ -21,7 +21,6 @@ constexpr unsigned kTurnedRows = kLargeTile / kTurnedElements;  // of a tile, re
 
 // out[col, row] = a[row, col] for every matrix    kLargeTile x kTurnedRows threads.
 // Fixes : where the axis along which a runs is not out's last one, each lane of collapsed reads
-// from
 //         another line of memory.
 // Idea  : 2.1's tile: a block reads it along the rows of a and writes it along the rows of out.
 // Thread: (x, y) reads rows y, y + kTurnedRows, ... of its tile in column x, and writes as many.
