@@ -6,9 +6,27 @@ function(set_kernel_language)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${COURSE_LANGUAGE})
 endfunction()
 
-# An executable, built into build/<backend>/<folder>/: of plain C++, kernels, or both, linked with the
-# libraries of the steps so far.
-function(add_gpu_executable name sources folder)
+# The libraries that a step needs: of common/'s kernels, and of the steps whose headers its files include. What
+# those need in turn CMake links by itself. The files are read when CMake configures: a new include of another
+# step asks for that.
+function(needed_libraries result path)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/*.h" "${CMAKE_SOURCE_DIR}/${path}/*.cpp"
+    "${CMAKE_SOURCE_DIR}/${path}/*.hip")
+  set(steps "")
+  foreach(file IN LISTS files)
+    file(STRINGS "${file}" includes REGEX "^#include \"stage[0-9]+_")
+    list(TRANSFORM includes REPLACE "^#include \"(stage[0-9]+_[a-z0-9_]+/[0-9][0-9]_[a-z0-9_]+)/.*" "\\1")
+    list(APPEND steps ${includes})
+  endforeach()
+  list(REMOVE_DUPLICATES steps)
+  list(REMOVE_ITEM steps "${path}")
+  list(TRANSFORM steps REPLACE ".*/[0-9][0-9]_" "step_")
+  set(${result} ${steps} course_kernels PARENT_SCOPE)
+endfunction()
+
+# An executable, built into build/<backend>/<folder>/: of plain C++, kernels, or both, linked with
+# `libraries`.
+function(add_gpu_executable name sources folder libraries)
   set(kernels ${sources})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")
   if(kernels)
@@ -16,20 +34,17 @@ function(add_gpu_executable name sources folder)
   endif()
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
-  get_property(libraries GLOBAL PROPERTY COURSE_STEP_LIBRARIES)
   target_link_libraries(${name} PRIVATE ${libraries} gpu course_warnings)
 endfunction()
 
-# A library of kernels and plain C++ that this step and all later ones link: every version of a step is
-# compiled once.
-function(add_step_library name)
+# A library of kernels and plain C++ that the step's program and test, and later steps, link: every version of
+# a step is compiled once.
+function(add_step_library name libraries)
   set(kernels ${ARGN})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")
   set_kernel_language(${kernels})
   add_library(${name} STATIC ${ARGN})
-  get_property(earlier GLOBAL PROPERTY COURSE_STEP_LIBRARIES)
-  target_link_libraries(${name} PRIVATE ${earlier} gpu course_warnings)
-  set_property(GLOBAL PROPERTY COURSE_STEP_LIBRARIES ${name} ${earlier})
+  target_link_libraries(${name} PRIVATE ${libraries} gpu course_warnings)
 endfunction()
 
 # The versions of a step as they are compiled: with COURSE_JOIN_VERSIONS all of them in one file, since nvcc
@@ -86,9 +101,9 @@ endfunction()
 # sees the tests of races and of devices; scripts/exercises.py shows it the steps' kernels, as `course
 # check` shows it a learner's. AddressSanitizer is spared all but the [numpy] cases of the longest tests,
 # which take it minutes. The target `course_tests` builds what ctest runs of these, and no program.
-function(add_gpu_catch_test name sources folder label)
+function(add_gpu_catch_test name sources folder label libraries)
   list(GET sources 0 source)
-  add_gpu_executable(${name} "${sources}" "${folder}")
+  add_gpu_executable(${name} "${sources}" "${folder}" "${libraries}")
   target_link_libraries(${name} PRIVATE course_testing)
   set(cases "")
   if(NOT COURSE_HAVE_REFERENCES)
@@ -153,14 +168,16 @@ function(add_step path)
   file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
   list(REMOVE_ITEM parts "${folder}/${name}.cpp")
   list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
-  add_step_library(step_${name} ${versions} ${parts})
-  add_gpu_executable(${name} "${folder}/${name}.cpp" ${stage})
+  needed_libraries(libraries ${path})
+  add_step_library(step_${name} "${libraries}" ${versions} ${parts})
+  list(PREPEND libraries step_${name})
+  add_gpu_executable(${name} "${folder}/${name}.cpp" ${stage} "${libraries}")
   if(NOT COURSE_SANITIZE STREQUAL thread)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)
   endif()
   # A test may have parts, PART_test.cpp, beside NAME_test.cpp.
   file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/${name}_test.hip")
-  add_gpu_catch_test(${name}_test "${test}" ${stage} ${label})
+  add_gpu_catch_test(${name}_test "${test}" ${stage} ${label} "${libraries}")
   file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h" "${folder}/detail/*.h")
   foreach(header IN LISTS headers)
     add_header_check(${header})

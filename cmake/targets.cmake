@@ -187,7 +187,7 @@ endif()
 
 # ---- Kernels of common/: every program's random numbers ---------------------------------------------------
 
-add_step_library(course_kernels "${root}/common/random.hip")
+add_step_library(course_kernels "" "${root}/common/random.hip")
 
 # ---- The test runner ------------------------------------------------------------------------------------
 
