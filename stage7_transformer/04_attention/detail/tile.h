@@ -126,6 +126,11 @@ class RowLoader {
     }
     next_ += kCount;
   }
+  // Back to the first row, which was row `first`.
+  __device__ void rewind(size_t first) {
+    from_ -= (next_ - first) / kRound * step_;
+    next_ = first;
+  }
   __device__ void store(float (&tile)[kCount][Tile::kStride]) const {
     GPU_UNROLL
     for (int n = 0; n < kRounds; ++n) {

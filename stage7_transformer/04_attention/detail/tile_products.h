@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/tile.h"
 
 namespace attention {
@@ -43,10 +44,11 @@ __device__ inline void add_dots(float (&sums)[kRows][kColumns], const float* a, 
 
 // Of a tile's others, a wave needs those that one of its own rows sees, or is seen by: the others
 // [begin, end) of the tile, all of them but on the diagonal of a causal mask. whole: each own row
-// of the block goes with every other row of the tile.
+// of the block goes with every other row of the tile. careful: it is not so, and products by the
+// zeros of hidden pairs are left out (see finite.h).
 struct Needed {
   int begin, end;
-  bool whole;
+  bool whole, careful;
 };
 
 // The same for the others that are needed, or a few more: for one half of them, or for all.
@@ -103,54 +105,53 @@ __device__ inline void store_lines(Lines<Tile>& lines, const Lane& lane,
   }
 }
 
-// Whether all of a thread's numbers of a row are finite: 0 times each of them is 0.
-template <int kCount>
-__device__ inline bool are_finite(const float (&held)[kCount]) {
-  float sum = 0;
+// sums[i][c] += line[i] row[c] where row[c] is not finite and line[i] not 0: no hidden pair. Leaves
+// 0 in row[c].
+template <int kRows, int kOut>
+__device__ inline void take_out_special(float (&sums)[kRows][kOut], const float (&line)[kRows],
+                                        float (&row)[kOut]) {
   GPU_UNROLL
-  for (int c = 0; c < kCount; ++c) sum += 0 * held[c];
-  return sum == 0;
+  for (int c = 0; c < kOut; ++c) {
+    const float value = row[c];
+    if (zero_times(value) == 0) continue;
+    row[c] = 0;
+    GPU_UNROLL
+    for (int i = 0; i < kRows; ++i)
+      if (line[i] != 0) sums[i][c] += line[i] * value;
+  }
 }
 
 // sums[i][c] += sum over the lines k that are needed, or a few more, of lines[k][row i]
-// rows[k][column c]: step 2.3's product. Where a tile is not whole, pairs that don't see each other
-// have a 0 in their line. Zeros are not multiplied by a row that is not finite: 0 times NaN would
-// be NaN.
-template <class Tile, bool kWhole>
+// rows[k][column c]: step 2.3's product. Pairs that don't see each other have a 0 in their line,
+// which is not multiplied by NaN or infinity where the wave is careful.
+template <class Tile>
 __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const Lines<Tile>& lines,
                                  const float (&rows)[Tile::kOther][Tile::kStride], const Lane& lane,
                                  const Needed& needed) {
   const float* line = &lines[0][place_in_line<Tile>(lane)];
   const float* row = &rows[0][first_column<Tile::kOut>(lane)];
+  float held_line[Tile::kRows], held_row[Tile::kOut];
+  const auto load = [&](int k) {
+    gemm::load_fragment(held_line, line + k * (Tile::kOwn + kPad), 4);
+    read_columns(held_row, row + k * Tile::kStride);
+  };
+  if (needed.careful) {
+    for (int k = needed.begin; k < needed.end; ++k) {
+      load(k);
+      if (!are_finite(held_row)) take_out_special(sums, held_line, held_row);
+      gemm::add_outer_product(sums, held_line, held_row);
+    }
+    return;
+  }
   constexpr int kAtOnce = 8;  // as far as the loop is unrolled
   static_assert(Tile::kOther % kAtOnce == 0, "no line is beyond the tile");
   for (int first = needed.begin / kAtOnce * kAtOnce; first < needed.end; first += kAtOnce) {
     GPU_UNROLL
     for (int k = first; k < first + kAtOnce; ++k) {
-      float held_line[Tile::kRows], held_row[Tile::kOut];
-      gemm::load_fragment(held_line, line + k * (Tile::kOwn + kPad), 4);
-      read_columns(held_row, row + k * Tile::kStride);
-      if (kWhole || are_finite(held_row)) {
-        gemm::add_outer_product(sums, held_line, held_row);
-      } else {
-        GPU_UNROLL
-        for (int i = 0; i < Tile::kRows; ++i) {
-          if (held_line[i] == 0) continue;
-          GPU_UNROLL_INNER
-          for (int c = 0; c < Tile::kOut; ++c) sums[i][c] += held_line[i] * held_row[c];
-        }
-      }
+      load(k);
+      gemm::add_outer_product(sums, held_line, held_row);
     }
   }
-}
-template <class Tile>
-__device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const Lines<Tile>& lines,
-                                 const float (&rows)[Tile::kOther][Tile::kStride], const Lane& lane,
-                                 const Needed& needed) {
-  if (needed.whole)
-    add_lines<Tile, true>(sums, lines, rows, lane, needed);
-  else
-    add_lines<Tile, false>(sums, lines, rows, lane, needed);
 }
 
 // Stores factor(i) sums[i][c] to the rows that there are; 16 bytes at a time where they may be.

@@ -4,6 +4,7 @@
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/detail/choose_tile.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/forward_tiles.h"
 #include "stage7_transformer/04_attention/detail/tile.h"
 #include "stage7_transformer/04_attention/detail/tile_products.h"
@@ -19,7 +20,7 @@ namespace attention {
 //         Values travel while scores are computed, the next keys while values are multiplied.
 // Thread: see ScoreTile; each of the kAcross lanes of a row has its own part of the row's sum.
 // Costs : 2 barriers per tile; K and V once per kOwn queries; no memory for scores. Tiles of keys
-//         that no query of the block sees are left out.
+//         that no query of the block sees are left out. Twice all of it if sums are not finite.
 template <class Tile, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
     flash_forward(View out, float* lse, ConstView q, ConstView k, ConstView v, Problem p) {
@@ -49,53 +50,60 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
     next_k.store(tiles->k);
   }
   const float scale = p.scale * kLog2e;  // powers of 2 instead of e
-  float sums[kRows][kOut] = {}, max[kRows], sum[kRows] = {};
-  GPU_UNROLL
-  for (int i = 0; i < kRows; ++i) max[i] = -FLT_MAX;  // of no elements, as softmax::nothing()
+  float sums[kRows][kOut], max[kRows], sum[kRows];
 
-  for (size_t key0 = 0; key0 < seen; key0 += Tile::kOther) {
-    __syncthreads();  // queries and keys are in shared memory; values and probabilities were read
-    float scores[kRows][kColumns] = {};
-    const Needed needed{0, rows_left(seen_by_wave, key0, Tile::kOther),
-                        key0 + Tile::kOther <= seen_by_all};
-    if (needed.end > 0)
-      add_dots<Tile::kHead>(scores, &tiles->q[first_row][0], &tiles->k[lane.column][0], needed);
-    next_v.load();
-    if (needed.end > 0) {
-      if (!needed.whole) {
+  for (bool careful = false;; careful = true) {
+    clear(sums), clear(sum);
+    GPU_UNROLL
+    for (int i = 0; i < kRows; ++i) max[i] = -FLT_MAX;  // of no elements, as softmax::nothing()
+    for (size_t key0 = 0; key0 < seen; key0 += Tile::kOther) {
+      __syncthreads();  // queries and keys are in shared memory; values and probabilities were read
+      float scores[kRows][kColumns] = {};
+      const bool whole = key0 + Tile::kOther <= seen_by_all;
+      const Needed needed{0, rows_left(seen_by_wave, key0, Tile::kOther), whole, careful && !whole};
+      if (needed.end > 0)
+        add_dots<Tile::kHead>(scores, &tiles->q[first_row][0], &tiles->k[lane.column][0], needed);
+      next_v.load();
+      if (needed.end > 0) {
+        if (!needed.whole) {
+          GPU_UNROLL
+          for (int i = 0; i < kRows; ++i) {
+            const size_t end = visible_keys(p, query + static_cast<size_t>(i * kDown));
+            const int left = rows_left(end, key0, Tile::kOther) - lane.column;
+            GPU_UNROLL
+            for (int j = 0; j < kColumns; ++j)
+              scores[i][j] = j * kAcross < left ? scores[i][j] : -INFINITY;
+          }
+        }
+        // exercise: the rows' new maxima, the exponentials, what was rescaled (about 17 lines)
         GPU_UNROLL
         for (int i = 0; i < kRows; ++i) {
-          const size_t end = visible_keys(p, query + static_cast<size_t>(i * kDown));
-          const int left = rows_left(end, key0, Tile::kOther) - lane.column;
+          float largest = scores[i][0];
+          GPU_UNROLL
+          for (int j = 1; j < kColumns; ++j) largest = fmaxf(largest, scores[i][j]);
+          const float before = max[i];
+          max[i] = fmaxf(before, max_across(largest));
+          const float rescale = gpu::exp2_flushed(scale * (before - max[i]));
+          float part = 0;
           GPU_UNROLL
           for (int j = 0; j < kColumns; ++j)
-            scores[i][j] = j * kAcross < left ? scores[i][j] : -INFINITY;
+            part += scores[i][j] = gpu::exp2_flushed(scale * (scores[i][j] - max[i]));
+          sum[i] = sum[i] * rescale + part;
+          GPU_UNROLL
+          for (int c = 0; c < kOut; ++c) sums[i][c] *= rescale;
         }
+        // end exercise
+        store_lines<Tile>(tiles->probabilities, lane, scores);
       }
-      // exercise: the rows' new maxima, the exponentials, what was rescaled (about 17 lines)
-      GPU_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        float largest = scores[i][0];
-        GPU_UNROLL
-        for (int j = 1; j < kColumns; ++j) largest = fmaxf(largest, scores[i][j]);
-        const float before = max[i];
-        max[i] = fmaxf(before, max_across(largest));
-        const float rescale = gpu::exp2_flushed(scale * (before - max[i]));
-        float part = 0;
-        GPU_UNROLL
-        for (int j = 0; j < kColumns; ++j)
-          part += scores[i][j] = gpu::exp2_flushed(scale * (scores[i][j] - max[i]));
-        sum[i] = sum[i] * rescale + part;
-        GPU_UNROLL
-        for (int c = 0; c < kOut; ++c) sums[i][c] *= rescale;
-      }
-      // end exercise
-      store_lines<Tile>(tiles->probabilities, lane, scores);
+      next_v.store(tiles->v);
+      next_k.load();
+      __syncthreads();  // values and probabilities are in shared memory; the keys were read
+      if (needed.end > 0) add_lines<Tile>(sums, tiles->probabilities, tiles->v, lane, needed);
+      next_k.store(tiles->k);
     }
-    next_v.store(tiles->v);
+    if (!__syncthreads_or(!careful && !are_finite(sums))) break;  // all that is shared was read
+    next_k.rewind(0), next_v.rewind(0);
     next_k.load();
-    __syncthreads();  // values and probabilities are in shared memory; the keys were read
-    if (needed.end > 0) add_lines<Tile>(sums, tiles->probabilities, tiles->v, lane, needed);
     next_k.store(tiles->k);
   }
 

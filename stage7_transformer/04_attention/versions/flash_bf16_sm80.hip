@@ -2,6 +2,7 @@
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/bf16.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/forward_tiles_sm80.h"
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
 #include "stage7_transformer/04_attention/detail/running_softmax_sm80.h"
@@ -19,8 +20,8 @@ namespace attention {
 // Idea  : scores leave a multiplication in the very registers from which the next one takes its
 //         weights; K and V come through a ring of tiles, and one is under way while one is used.
 // Thread: warp w owns kWarpQueries of the block's kQueries queries, its lanes as mma.sync says.
-// Costs : 2 barriers per tile of keys, 1 more on the diagonal; one tile of Q and kStages of K or V
-//         in shared memory; out and a tile's scores in registers.
+// Costs : 2 barriers per tile of keys; one tile of Q and kStages of K or V in shared memory; out
+//         and a tile's scores in registers. Twice all of it if sums are not finite (see finite.h).
 template <class Tile, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     flash_bf16_forward(Bf16View out, float* lse, ConstBf16View q, ConstBf16View k, ConstBf16View v,
@@ -46,7 +47,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
                                                                   keys, shape.D);
     // The ring is filled with K's first tile, V's first, K's second, V's second, ...
     AsyncCopies copies;
-    int filling = 0, reading = 0;
+    int filling, reading;
     const auto fill_next = [&](bool values, int key) {
       uint4* slot = ring + filling * kKeys * kChunks;
       if (values)
@@ -67,57 +68,63 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     // All of the warp's queries see that many keys, as far as there is a mask to spare.
     const int unmasked = visible_keys(first + warp_row + 1, shape);
     const int seen_by_all = visible_keys(first + 1, shape);
-    float sums[kTiles][kDepth / 8][4] = {};
+    float sums[kTiles][kDepth / 8][4];
     RunningSoftmax<kTiles> softmax;
     unsigned held[Tile::kHoldQueries ? kSteps : 1][kTiles][4];
 
     q_loader.begin(queries, 0, copies);
-    GPU_UNROLL
-    for (int stage = 0; stage < kStages - 1; ++stage) fill_next(stage % 2 == 1, stage / 2 * kKeys);
-    if constexpr (Tile::kHoldQueries) {
-      copies.wait<kStages - 2>();
-      __syncthreads();  // the queries are complete
+    for (bool careful = false, again = true; again; careful = true) {
+      filling = reading = 0;
+      clear(sums);
+      softmax = {};
       GPU_UNROLL
-      for (int step = 0; step < kSteps; ++step) {
-        GPU_UNROLL
-        for (int i = 0; i < kTiles; ++i)
-          load_rows<kChunks>(held[step][i], own + 16 * i * kChunks, step);
-      }
-    }
-    for (int key = 0; key < keys; key += kKeys) {
-      copies.wait<kStages - 2>();
-      __syncthreads();  // the tile of K is complete, and no warp reads the one before it
-      fill_next(kStages % 2 == 0, key + (kStages - 1) / 2 * kKeys);
-      const uint4* key_tile = read_next();
-      float scores[kTiles][kKeys / 8][4] = {};
+      for (int stage = 0; stage < kStages - 1; ++stage)
+        fill_next(stage % 2 == 1, stage / 2 * kKeys);
       if constexpr (Tile::kHoldQueries) {
+        copies.wait<kStages - 2>();
+        __syncthreads();  // the queries are complete
         GPU_UNROLL
         for (int step = 0; step < kSteps; ++step) {
           GPU_UNROLL
-          for (int pair = 0; pair < kKeys / 16; ++pair) {
-            unsigned b[4];
-            load_columns<kChunks>(b, key_tile + 16 * pair * kChunks, step);
-            multiply_pair(scores, held[step], b, pair);
-          }
+          for (int i = 0; i < kTiles; ++i)
+            load_rows<kChunks>(held[step][i], own + 16 * i * kChunks, step);
         }
-      } else {
-        multiply_rows<kChunks>(scores, own, key_tile);
       }
-      if (key + kKeys > unmasked) mask<false>(scores, first + warp_row, key, shape, kNone);
-      softmax.add(scores, sums, shape.unit);
+      for (int key = 0; key < keys; key += kKeys) {
+        copies.wait<kStages - 2>();
+        __syncthreads();  // the tile of K is complete, and no warp reads the one before it
+        fill_next(kStages % 2 == 0, key + (kStages - 1) / 2 * kKeys);
+        const uint4* key_tile = read_next();
+        float scores[kTiles][kKeys / 8][4] = {};
+        if constexpr (Tile::kHoldQueries) {
+          GPU_UNROLL
+          for (int step = 0; step < kSteps; ++step) {
+            GPU_UNROLL
+            for (int pair = 0; pair < kKeys / 16; ++pair) {
+              unsigned b[4];
+              load_columns<kChunks>(b, key_tile + 16 * pair * kChunks, step);
+              multiply_pair(scores, held[step], b, pair);
+            }
+          }
+        } else {
+          multiply_rows<kChunks>(scores, own, key_tile);
+        }
+        if (key + kKeys > unmasked) mask<false>(scores, first + warp_row, key, shape, kNone);
+        softmax.add(scores, sums, shape.unit);
 
-      copies.wait<kStages - 2>();
-      __syncthreads();  // the tile of V is complete, and no warp reads that of K any more
-      fill_next(kStages % 2 == 1, key + kStages / 2 * kKeys);
-      uint4* value_tile = read_next();
-      if (key + kKeys > seen_by_all)
-        take_out_special<false, kKeys, BlockThreads<kThreads>>(sums, value_tile, first + warp_row,
-                                                               key, shape);
-      add_weighted(sums, scores, value_tile);
+        copies.wait<kStages - 2>();
+        __syncthreads();  // the tile of V is complete, and no warp reads that of K any more
+        fill_next(kStages % 2 == 1, key + kStages / 2 * kKeys);
+        uint4* value_tile = read_next();
+        if (careful && key + kKeys > seen_by_all)
+          take_out_special<false, kKeys, BlockThreads<kThreads>>(sums, value_tile, first + warp_row,
+                                                                 key, shape);
+        add_weighted(sums, scores, value_tile);
+      }
+      copies.wait<0>();
+      // No copy is under way: the queries' tile takes the output.
+      again = __syncthreads_or(!careful && !are_finite(sums)) != 0;
     }
-
-    copies.wait<0>();
-    __syncthreads();  // no copy is under way: the queries' tile takes the output
     softmax.finish();
     float factors[kTiles][2];
     GPU_UNROLL

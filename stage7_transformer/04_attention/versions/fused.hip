@@ -5,6 +5,7 @@
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage3_ml_ops/02_softmax/detail/team.h"
 #include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/problem.h"
 
 namespace attention {
@@ -112,34 +113,34 @@ static __global__ void GPU_LAUNCH_BOUNDS(kBlock, 2)
   const size_t slices = kBlock / p.D, slice = thread / p.D, column = thread % p.D;
   if (slice < slices) {
     float sums[kRows] = {};
-    const size_t seen_by_all = visible_keys(p, query0);
-    for (size_t first = slice; first < seen_by_all; first += slices * kLoads) {
+    for (size_t first = slice; first < seen; first += slices * kLoads) {
       float held[kLoads];
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        held[n] = key < seen_by_all ? head_v[key * v.stride_row + column] : 0;
+        held[n] = key < seen ? head_v[key * v.stride_row + column] : 0;
       }
       GPU_UNROLL
       for (int n = 0; n < kLoads; ++n) {
         const size_t key = first + static_cast<size_t>(n) * slices;
-        if (key >= seen_by_all) break;
+        if (key >= seen) break;
         GPU_UNROLL
         for (int r = 0; r < kRows; ++r)
           sums[r] += scores[static_cast<size_t>(r) * p.Tk + key] * held[n];
       }
     }
-    // Fewer than kRows keys are left, which not all rows see: 0 times NaN would be NaN.
-    for (size_t key = seen_by_all + slice; key < seen; key += slices) {
-      const float held = head_v[key * v.stride_row + column];
-      GPU_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const float weight = scores[static_cast<size_t>(r) * p.Tk + key];
-        if (weight != 0) sums[r] += weight * held;
-      }
-    }
     for (int r = 0; r < kRows; ++r)
       parts[(static_cast<size_t>(r) * slices + slice) * p.D + column] = sums[r];
+    // Again, without hidden keys, whose weights are 0: see finite.h.
+    const size_t repeated = are_finite(sums) ? 0 : kRows;
+    for (size_t r = 0; r < repeated; ++r) {
+      float sum = 0;
+      for (size_t key = slice; key < seen; key += slices) {
+        const float weight = scores[r * p.Tk + key];
+        if (weight != 0) sum += weight * head_v[key * v.stride_row + column];
+      }
+      parts[(r * slices + slice) * p.D + column] = sum;
+    }
   }
   __syncthreads();  // each slice's sums are in shared memory
   for (size_t i = thread; i < count * p.D; i += kBlock) {

@@ -90,6 +90,20 @@ __device__ inline void for_each_query(float (&values)[kTiles][kColumns][4],
   }
 }
 
+// values *= factors, element by element.
+template <int kTiles, int kColumns>
+__device__ inline void multiply_each(float (&values)[kTiles][kColumns][4],
+                                     const float (&factors)[kTiles][kColumns][4]) {
+  GPU_UNROLL
+  for (int i = 0; i < kTiles; ++i) {
+    GPU_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      GPU_UNROLL
+      for (int k = 0; k < 4; ++k) values[i][j][k] *= factors[i][j][k];
+    }
+  }
+}
+
 }  // namespace attention_backward
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/detail/choose_tile.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/tile.h"
 #include "stage7_transformer/04_attention/detail/tile_products.h"
 #include "stage7_transformer/05_attention_backward/attention_backward.h"
@@ -52,6 +53,10 @@ struct GradientCandidates<256> {
   using List = Candidates<ScoreTile<256, 4, 2, 4, 1>, ScoreTile<256, 4, 1, 1, 1>>;
 };
 
+// Rows that are not aligned are rare, and each kernel takes the compiler a second: there all heads
+// of up to 64 numbers share one.
+inline constexpr int kLeastUnaligned = 64;
+
 // Which gradients a block computes for its own rows.
 enum class Owns { queries, keys, only_k, only_v };
 
@@ -93,13 +98,14 @@ __device__ inline void read_queries(OfQuery (&of_column)[kColumns],
 // The others from other0 on that a wave needs, whose own rows begin with wave0: queries see the
 // first keys of a tile, keys are seen by its last queries.
 template <class Tile, bool kQueries>
-__device__ inline Needed needed_of(const Problem& p, size_t own0, size_t wave0, size_t other0) {
+__device__ inline Needed needed_of(const Problem& p, size_t own0, size_t wave0, size_t other0,
+                                   bool careful) {
   const size_t own_T = kQueries ? p.Tq : p.Tk, other_T = kQueries ? p.Tk : p.Tq;
   const size_t wave1 = wave0 + rows_of_wave<Tile>() - 1;
-  Needed needed{
-      0, 0,
+  const bool whole =
       kQueries ? other0 + Tile::kOther <= visible_keys(p, own0)
-               : own0 + Tile::kOwn <= visible_keys(p, other0) && other0 + Tile::kOther <= p.Tq};
+               : own0 + Tile::kOwn <= visible_keys(p, other0) && other0 + Tile::kOther <= p.Tq;
+  Needed needed{0, 0, whole, careful && !whole};
   if (wave0 >= own_T) return needed;
   if (kQueries) {
     const size_t last_query = wave1 < own_T ? wave1 : own_T - 1;

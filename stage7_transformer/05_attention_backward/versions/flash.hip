@@ -20,6 +20,7 @@ constexpr int kBothUpTo = 128;
 //         (Dao: FlashAttention-2, arXiv:2307.08691). Each sum has one owner, so none is atomic.
 // Thread: see ScoreTile; blocks of keys come first, then those of queries.
 // Costs : 7 products, where 5 would do if blocks added to each other's sums; 3 barriers per tile.
+//         Twice all of it if sums are not finite (see finite.h).
 template <class Tile, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
     flash_backward(Arrays b) {
@@ -90,69 +91,76 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   OfQuery of_row[kRows];
   if constexpr (kQueries) load_queries(of_row, b, head, row0);
   const float scale = p.scale * kLog2e;
-  float grad_x[kRows][kOut] = {}, grad_y[kRows][kOut] = {};
-
-  for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
-    __syncthreads();  // own rows and the others' x are in shared memory; all else was read
-    const Needed needed = needed_of<Tile, kQueries>(p, own0, wave0, other0);
-    const bool busy = needed.begin < needed.end;
-    float scores[kRows][kColumns] = {};
-    next_y.load();
-    if (busy)
-      add_dots<Tile::kHead>(scores, &tiles.own_x[first_row][0], &tiles.x[lane.column][0], needed);
-    next_y.store(tiles.y);
-    if constexpr (!kQueries) store_query(tiles, b, head, other0);
-    next_x.load();
-    __syncthreads();  // the others' y and what belongs to queries are in shared memory
-    if (busy) {
-      OfQuery of_column[kColumns];
-      if constexpr (!kQueries) read_queries(of_column, tiles, lane);
-      // exercise: probabilities, their product, gradients of the scores, theirs (about 28 lines)
-      GPU_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        GPU_UNROLL
-        for (int j = 0; j < kColumns; ++j) {
-          // Above 0 only by lse's rounding, which exceeds 128 where scores are beyond 1e9.
-          const float exponent = scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse;
-          scores[i][j] = gpu::exp2_flushed(exponent > 0 ? 0 : exponent);
-        }
-      }
-      if (!needed.whole) {
+  float grad_x[kRows][kOut], grad_y[kRows][kOut];
+  for (bool careful = false;; careful = true) {
+    clear(grad_x), clear(grad_y);
+    for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
+      __syncthreads();  // own rows and the others' x are in shared memory; all else was read
+      const Needed needed = needed_of<Tile, kQueries>(p, own0, wave0, other0, careful);
+      const bool busy = needed.begin < needed.end;
+      float scores[kRows][kColumns] = {};
+      next_y.load();
+      if (busy)
+        add_dots<Tile::kHead>(scores, &tiles.own_x[first_row][0], &tiles.x[lane.column][0], needed);
+      next_y.store(tiles.y);
+      if constexpr (!kQueries) store_query(tiles, b, head, other0);
+      next_x.load();
+      __syncthreads();  // the others' y and what belongs to queries are in shared memory
+      if (busy) {
+        OfQuery of_column[kColumns];
+        if constexpr (!kQueries) read_queries(of_column, tiles, lane);
+        // exercise: probabilities, their product, gradients of the scores, theirs (about 28 lines)
         GPU_UNROLL
         for (int i = 0; i < kRows; ++i) {
           GPU_UNROLL
           for (int j = 0; j < kColumns; ++j) {
-            const size_t row = row0 + static_cast<size_t>(i * kDown);
-            const size_t column = other0 + static_cast<size_t>(lane.column + j * kAcross);
-            const size_t query = kQueries ? row : column, key = kQueries ? column : row;
-            const bool seen = query < p.Tq && key < visible_keys(p, query);
-            scores[i][j] = seen ? scores[i][j] : 0;
+            // Above 0 only by lse's rounding, which exceeds 128 where scores are beyond 1e9.
+            const float exponent = scale * scores[i][j] - (kQueries ? of_row[i] : of_column[j]).lse;
+            scores[i][j] = gpu::exp2_flushed(exponent > 0 ? 0 : exponent);
           }
         }
-      }
-      if constexpr (kY) {
-        store_lines<Tile>(tiles.lines, lane, scores);
-        gpu::wave_sync();  // the probabilities of this wave's rows are in shared memory
-        add_lines<Tile>(grad_y, tiles.lines, tiles.y, lane, needed);
-      }
-      if constexpr (kX) {
-        float slopes[kRows][kColumns] = {};
-        add_dots<Tile::kHead>(slopes, &tiles.own_y[first_row][0], &tiles.y[lane.column][0], needed);
-        GPU_UNROLL
-        for (int i = 0; i < kRows; ++i) {
+        if (!needed.whole) {
           GPU_UNROLL
-          for (int j = 0; j < kColumns; ++j)
-            if (needed.whole || scores[i][j] != 0)  // an unseen pair's slope may be NaN
-              scores[i][j] *= slopes[i][j] - (kQueries ? of_row[i] : of_column[j]).delta;
+          for (int i = 0; i < kRows; ++i) {
+            GPU_UNROLL
+            for (int j = 0; j < kColumns; ++j) {
+              const size_t row = row0 + static_cast<size_t>(i * kDown);
+              const size_t column = other0 + static_cast<size_t>(lane.column + j * kAcross);
+              const size_t query = kQueries ? row : column, key = kQueries ? column : row;
+              const bool seen = query < p.Tq && key < visible_keys(p, query);
+              scores[i][j] = seen ? scores[i][j] : 0;
+            }
+          }
         }
-        gpu::wave_sync();  // this wave has read its probabilities
-        store_lines<Tile>(tiles.lines, lane, scores);
-        gpu::wave_sync();  // the gradients of this wave's scores are in shared memory
-        add_lines<Tile>(grad_x, tiles.lines, tiles.x, lane, needed);
+        if constexpr (kY) {
+          store_lines<Tile>(tiles.lines, lane, scores);
+          gpu::wave_sync();  // the probabilities of this wave's rows are in shared memory
+          add_lines<Tile>(grad_y, tiles.lines, tiles.y, lane, needed);
+        }
+        if constexpr (kX) {
+          float slopes[kRows][kColumns] = {};
+          add_dots<Tile::kHead>(slopes, &tiles.own_y[first_row][0], &tiles.y[lane.column][0],
+                                needed);
+          GPU_UNROLL
+          for (int i = 0; i < kRows; ++i) {
+            GPU_UNROLL
+            for (int j = 0; j < kColumns; ++j)
+              if (!needed.careful || scores[i][j] != 0)  // an unseen pair's slope may be NaN
+                scores[i][j] *= slopes[i][j] - (kQueries ? of_row[i] : of_column[j]).delta;
+          }
+          gpu::wave_sync();  // this wave has read its probabilities
+          store_lines<Tile>(tiles.lines, lane, scores);
+          gpu::wave_sync();  // the gradients of this wave's scores are in shared memory
+          add_lines<Tile>(grad_x, tiles.lines, tiles.x, lane, needed);
+        }
+        // end exercise
       }
-      // end exercise
+      __syncthreads();  // the others' x were read
+      next_x.store(tiles.x);
     }
-    __syncthreads();  // the others' x were read
+    const bool finite = careful || (are_finite(grad_x) && are_finite(grad_y));
+    if (!__syncthreads_or(!finite)) break;  // all that is shared was read
+    next_x.rewind(begin), next_y.rewind(begin), next_x.load();
     next_x.store(tiles.x);
   }
 
@@ -164,10 +172,6 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
     store_rows<Tile, kAligned>(b.grad_v.head(batch, of_batch), b.grad_v.stride_row, own_T, p.D,
                                own0, lane, grad_y, [](int) { return 1.0f; });
 }
-
-// Rows that are not aligned are rare, and each kernel takes the compiler a second: there all heads
-// of up to 64 numbers share one.
-constexpr int kLeastUnaligned = 64;
 
 void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
                   const ConstView& grad_out, const ConstView& out, const float* lse,

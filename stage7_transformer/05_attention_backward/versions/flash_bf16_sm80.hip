@@ -1,6 +1,7 @@
 // flash_bf16: the products of the backward pass on matrix units.
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/bf16.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
 #include "stage7_transformer/04_attention/detail/sizes_sm80.h"
 #include "stage7_transformer/04_attention/detail/special_sm80.h"
@@ -19,8 +20,8 @@ namespace attention_backward {
 // Idea  : the two passes are one: a b^T and pair_a pair_b^T make dS, or its transpose, in the very
 //         registers from which it multiplies b. Both are computed twice, so that nothing is atomic.
 // Thread: warp w owns kWarpRows of the block's kRows rows of a, its lanes as mma.sync says.
-// Costs : 1 barrier per tile of b, 1 or 2 more on the diagonal; 2 tiles of a and 2 kStages of b in
-//         shared memory; the gradients and a tile's P and dS in registers.
+// Costs : 1 barrier per tile of b; 2 tiles of a and 2 kStages of b in shared memory; the gradients
+//         and a tile's P and dS in registers. Twice all of it if sums are not finite.
 template <class Tile, bool kOfKeys, bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     flash_bf16_backward(Bf16View grad_a, Bf16View grad_pair_a, const QueryData* data,
@@ -65,66 +66,64 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
 
     const int warp_row = static_cast<int>(threadIdx.x) / kLanes * Tile::kWarpRows;
     const int lane = warp_lane();
-    float grad[kTiles][kChunks][4] = {}, grad_pair[kOfKeys ? kTiles : 1][kChunks][4] = {};
+    float grad[kTiles][kChunks][4], grad_pair[kOfKeys ? kTiles : 1][kChunks][4];
     QueryData of_row[kOfKeys ? 1 : kTiles][2];
     if constexpr (!kOfKeys) load_rows_data(of_row, data + (first + warp_row));
 
     LoaderA(block.row(a, first), a.stride_row, rows, shape.D).begin(tile_a, 0, copies);
     LoaderA(block.row(pair_a, first), pair_a.stride_row, rows, shape.D)
         .begin(tile_pair_a, 0, copies);
-    GPU_UNROLL
-    for (int stage = 0; stage < kStages - 1; ++stage) fill(stage, begin + stage * kColumns);
-    int filling = kStages - 1, reading = 0;
-    for (int column = begin; column < end; column += kColumns) {
-      copies.wait<kStages - 2>();
-      __syncthreads();  // this tile of b is complete, and no warp reads the one before it
-      fill(filling, column + (kStages - 1) * kColumns);
-      filling = filling + 1 == kStages ? 0 : filling + 1;
-      uint4* tile_b = ring + reading * Tile::kStageChunks;
-      uint4* tile_pair_b = tile_b + kColumns * kChunks;
-      const uint4* column_data = tile_pair_b + kColumns * kChunks + lane % 4;  // of two each
-      reading = reading + 1 == kStages ? 0 : reading + 1;
-
-      const bool masked =
-          has_hidden<kOfKeys>(shape, first + warp_row, Tile::kWarpRows, column, kColumns);
-      const bool block_masked = has_hidden<kOfKeys>(shape, first, kRows, column, kColumns);
-
-      float weights[kTiles][kColumns / 8][4] = {};
-      multiply_rows<kChunks>(weights, tile_a + warp_row * kChunks, tile_b);
-      for_each_query<kOfKeys>(weights, column_data, of_row,
-                              [&](float& weight, const QueryData& query) {
-                                weight = gpu::exp2_flushed(fmaf(weight, shape.unit, -query.shift));
-                              });
-      if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);
-      if constexpr (kOfKeys) {
-        // pair_b's special elements may go: the query's delta is not finite then.
-        if (block_masked)
-          take_out_special<true, kColumns, BlockThreads<kThreads>>(grad_pair, tile_pair_b,
-                                                                   first + warp_row, column, shape);
-        add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
-      }
-
-      float products[kTiles][kColumns / 8][4] = {};
-      multiply_rows<kChunks>(products, tile_pair_a + warp_row * kChunks, tile_pair_b);
-      for_each_query<kOfKeys>(products, column_data, of_row,
-                              [](float& slope, const QueryData& query) { slope -= query.delta; });
+    for (bool careful = false, again = true; again; careful = true) {
+      clear(grad), clear(grad_pair);
       GPU_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        GPU_UNROLL
-        for (int j = 0; j < kColumns / 8; ++j) {
-          GPU_UNROLL
-          for (int k = 0; k < 4; ++k) weights[i][j][k] *= products[i][j][k];
-        }
-      }
-      if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);  // 0 times NaN
-      if (block_masked)
-        take_out_special<kOfKeys, kColumns, BlockThreads<kThreads>>(grad, tile_b, first + warp_row,
-                                                                    column, shape);
-      add_weighted<kChunks>(grad, weights, tile_b);
-    }
+      for (int stage = 0; stage < kStages - 1; ++stage) fill(stage, begin + stage * kColumns);
+      int filling = kStages - 1, reading = 0;
+      for (int column = begin; column < end; column += kColumns) {
+        copies.wait<kStages - 2>();
+        __syncthreads();  // this tile of b is complete, and no warp reads the one before it
+        fill(filling, column + (kStages - 1) * kColumns);
+        filling = filling + 1 == kStages ? 0 : filling + 1;
+        uint4* tile_b = ring + reading * Tile::kStageChunks;
+        uint4* tile_pair_b = tile_b + kColumns * kChunks;
+        const uint4* column_data = tile_pair_b + kColumns * kChunks + lane % 4;  // of two each
+        reading = reading + 1 == kStages ? 0 : reading + 1;
 
-    copies.wait<0>();
-    __syncthreads();  // no copy is under way: the tiles of a take the output
+        const bool masked =
+            has_hidden<kOfKeys>(shape, first + warp_row, Tile::kWarpRows, column, kColumns);
+        const bool cleaned = careful && has_hidden<kOfKeys>(shape, first, kRows, column, kColumns);
+
+        float weights[kTiles][kColumns / 8][4] = {};
+        multiply_rows<kChunks>(weights, tile_a + warp_row * kChunks, tile_b);
+        for_each_query<kOfKeys>(
+            weights, column_data, of_row, [&](float& weight, const QueryData& query) {
+              weight = gpu::exp2_flushed(fmaf(weight, shape.unit, -query.shift));
+            });
+        if (masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);
+        if constexpr (kOfKeys) {
+          // pair_b's special elements may go: the query's delta is not finite then.
+          if (cleaned)
+            take_out_special<true, kColumns, BlockThreads<kThreads>>(
+                grad_pair, tile_pair_b, first + warp_row, column, shape);
+          add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
+        }
+
+        float products[kTiles][kColumns / 8][4] = {};
+        multiply_rows<kChunks>(products, tile_pair_a + warp_row * kChunks, tile_pair_b);
+        for_each_query<kOfKeys>(products, column_data, of_row,
+                                [](float& slope, const QueryData& query) { slope -= query.delta; });
+        multiply_each(weights, products);
+        // A hidden pair's product may be NaN: then grad becomes NaN, unless we are careful.
+        if (careful && masked) mask<kOfKeys>(weights, first + warp_row, column, shape, 0);
+        if (cleaned)
+          take_out_special<kOfKeys, kColumns, BlockThreads<kThreads>>(
+              grad, tile_b, first + warp_row, column, shape);
+        add_weighted<kChunks>(grad, weights, tile_b);
+      }
+
+      copies.wait<0>();
+      const bool finite = careful || (are_finite(grad) && are_finite(grad_pair));
+      again = __syncthreads_or(!finite) != 0;  // no copy is under way: tiles of a take the output
+    }
     float factors[kTiles][2];
     const auto store = [&](const Bf16View& to, uint4* staged, const auto& sums, float factor) {
       GPU_UNROLL
