@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage7_transformer/04_attention/views.h"
@@ -22,12 +23,24 @@ void launch_fill_rows(const View& rows, const Problem& p, size_t T, size_t D, fl
 void launch_probabilities(float* probabilities, float* lse, size_t Tq_of_lse, const ConstView& q,
                           const ConstView& k, const Problem& p, hipStream_t stream);
 
-// Of sums[t,d] = factor sum over the others s of m(t,s) rows[s,d], which a product has made of a
-// causal problem in which all queries see, those that are not finite once more: over the s that t
-// sees, or with kOfKeys over those that see the key t.
+// The grid of a kernel that goes over (B, H, Tq, Tk) scores without a quotient: blocks of
+// vector_add::kBlock keys along x, queries along y, heads along z. It goes round over the latter.
+dim3 grid_of_scores(const Problem& p);
+
+// What a product has made: sums[t,d] = factor sum over the others s of m(t,s) rows[s,d]. Rows of
+// sums are queries, or of_keys: keys.
 //                     sums (B, H, T, D)  rows (B, H, S, D)  m, or its transpose, (B, H, Tq, Tk)
-template <bool kOfKeys>
-void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
-                        const Problem& p, hipStream_t stream);
+struct PairSums {
+  View sums;
+  const float* m;
+  ConstView rows;
+  float factor;
+  bool of_keys;
+};
+
+// Of up to kMostPairSums such arrays those sums that are not finite once more: over the others that
+// see, or are seen by, the sum's row, as far as there is a mask. All queries see some key.
+inline constexpr size_t kMostPairSums = 3;
+void launch_repeat_sums(std::initializer_list<PairSums> all, const Problem& p, hipStream_t stream);
 
 }  // namespace attention

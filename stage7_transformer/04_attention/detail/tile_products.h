@@ -105,22 +105,6 @@ __device__ inline void store_lines(Lines<Tile>& lines, const Lane& lane,
   }
 }
 
-// sums[i][c] += line[i] row[c] where row[c] is not finite and line[i] not 0: no hidden pair. Leaves
-// 0 in row[c].
-template <int kRows, int kOut>
-__device__ inline void take_out_special(float (&sums)[kRows][kOut], const float (&line)[kRows],
-                                        float (&row)[kOut]) {
-  GPU_UNROLL
-  for (int c = 0; c < kOut; ++c) {
-    const float value = row[c];
-    if (zero_times(value) == 0) continue;
-    row[c] = 0;
-    GPU_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      if (line[i] != 0) sums[i][c] += line[i] * value;
-  }
-}
-
 // sums[i][c] += sum over the lines k that are needed, or a few more, of lines[k][row i]
 // rows[k][column c]: step 2.3's product. Pairs that don't see each other have a 0 in their line,
 // which is not multiplied by NaN or infinity where the wave is careful.
@@ -138,8 +122,17 @@ __device__ inline void add_lines(float (&sums)[Tile::kRows][Tile::kOut], const L
   if (needed.careful) {
     for (int k = needed.begin; k < needed.end; ++k) {
       load(k);
-      if (!are_finite(held_row)) take_out_special(sums, held_line, held_row);
-      gemm::add_outer_product(sums, held_line, held_row);
+      if (are_finite(held_row)) {
+        gemm::add_outer_product(sums, held_line, held_row);
+      } else {  // fmaf: g++ would take a product that both branches have out of them, and round it
+        GPU_UNROLL
+        for (int i = 0; i < Tile::kRows; ++i) {
+          if (held_line[i] == 0) continue;
+          GPU_UNROLL_INNER
+          for (int c = 0; c < Tile::kOut; ++c)
+            sums[i][c] = fmaf(held_line[i], held_row[c], sums[i][c]);
+        }
+      }
     }
     return;
   }

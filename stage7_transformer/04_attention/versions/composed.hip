@@ -6,6 +6,7 @@
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/composed.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/problem.h"
 
 namespace attention {
@@ -78,68 +79,78 @@ static size_t heads_of_grid(const Problem& p) {
   return std::min({p.heads(), gpu::kMaxGridY, vector_add::largest_grid(vector_add::kBlock)});
 }
 
-void launch_probabilities(float* probabilities, float* lse, size_t Tq, const ConstView& q,
-                          const ConstView& k, const Problem& p, hipStream_t stream) {
-  const size_t rows = p.heads() * p.Tq;
-  multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
-  const size_t heads = heads_of_grid(p);
-  const size_t across = gpu::ceil_div(p.Tk, vector_add::kBlock);
-  const size_t blocks = vector_add::grid_stride_blocks(rows * p.Tk);
+dim3 grid_of_scores(const Problem& p) {
+  const size_t heads = heads_of_grid(p), across = gpu::ceil_div(p.Tk, vector_add::kBlock);
+  const size_t blocks = vector_add::grid_stride_blocks(p.heads() * p.Tq * p.Tk);
   const size_t down =
       std::clamp(blocks / (across * heads), size_t{1}, std::min(p.Tq, gpu::kMaxGridY));
-  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(down),
-                  static_cast<unsigned>(heads));
-  LAUNCH_ON(stream, mask_scores, grid, vector_add::kBlock, 0, probabilities, p);
-  softmax::launch_best(probabilities, probabilities, rows, p.Tk, ProbabilitiesAndLogSum{lse, Tq, p},
-                       stream);
+  return dim3(static_cast<unsigned>(across), static_cast<unsigned>(down),
+              static_cast<unsigned>(heads));
 }
 
-// Of sums[t,d] = factor sum over the others s of m(t,s) rows[s,d], which a product has made, those
-// that are not finite once more: over the s that t sees, or of a key those that see it.
-//                     sums (B, H, T, D)  rows (B, H, S, D)  m, or its transpose, (B, H, Tq, Tk)
+void launch_probabilities(float* probabilities, float* lse, size_t Tq, const ConstView& q,
+                          const ConstView& k, const Problem& p, hipStream_t stream) {
+  multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, q, k, matrix(probabilities, p), p, stream);
+  LAUNCH_ON(stream, mask_scores, grid_of_scores(p), vector_add::kBlock, 0, probabilities, p);
+  softmax::launch_best(probabilities, probabilities, p.heads() * p.Tq, p.Tk,
+                       ProbabilitiesAndLogSum{lse, Tq, p}, stream);
+}
+
+struct AllPairSums {
+  PairSums of[kMostPairSums];
+};
+
+// Of the sums a = all.of[blockIdx.z], those that are not finite once more: over the s that t sees,
+// or of a key those that see it.
 // Fixes : the product multiplies the zeros of m, too, and 0 times NaN or infinity is NaN.
 // Idea  : where no row holds such numbers, reading the sums once is all that it costs.
 // Thread: thread i of a block owns column i % D of the rows i / D, i / D + rows of the grid, ... of
-//         the heads blockIdx.y, blockIdx.y + gridDim.y, ...
+//         the heads blockIdx.y, blockIdx.y + gridDim.y, ...; kLooks of them are on their way.
 // Costs : 4 bytes per element; 8 more per pair and element that is computed again.
-template <bool kOfKeys>
-static __global__ void repeat_sums(View sums, const float* m, ConstView rows, float factor,
-                                   Problem p) {
+static __global__ void repeat_sums(AllPairSums all, Problem p) {
+  constexpr int kLooks = 4;
+  const PairSums& a = all.of[blockIdx.z];
   const unsigned D = static_cast<unsigned>(p.D), rows_of_block = blockDim.x / D;
   const unsigned d = threadIdx.x % D, row = threadIdx.x / D;
   if (row >= rows_of_block) return;  // D does not divide the block
-  const size_t T = kOfKeys ? p.Tk : p.Tq, rows_of_grid = size_t{gridDim.x} * rows_of_block;
+  const size_t T = a.of_keys ? p.Tk : p.Tq, rows_of_grid = size_t{gridDim.x} * rows_of_block;
   for (size_t head = blockIdx.y; head < p.B * p.H; head += gridDim.y) {
-    float* const of_sums = sums.head(head / p.H, head % p.H) + d;
-    const float* const of_rows = rows.head(head / p.H, head % p.H) + d;
-    const float* const of_m = m + head * p.Tq * p.Tk;
-    for (size_t t = size_t{blockIdx.x} * rows_of_block + row; t < T; t += rows_of_grid) {
-      float& stored = of_sums[t * sums.stride_row];
-      if (stored - stored == 0) continue;  // it is finite
-      const size_t begin = kOfKeys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
-      const size_t end = kOfKeys ? p.Tq : visible_keys(p, t);
-      float sum = 0;
-      for (size_t s = begin; s < end; ++s)
-        sum += of_m[kOfKeys ? s * p.Tk + t : t * p.Tk + s] * of_rows[s * rows.stride_row];
-      stored = factor * sum;
+    float* const sums = a.sums.head(head / p.H, head % p.H) + d;
+    const float* const rows = a.rows.head(head / p.H, head % p.H) + d;
+    const float* const m = a.m + head * p.Tq * p.Tk;
+    for (size_t first = size_t{blockIdx.x} * rows_of_block + row; first < T;
+         first += kLooks * rows_of_grid) {
+      float held[kLooks];
+      GPU_UNROLL
+      for (int n = 0; n < kLooks; ++n) {
+        const size_t t = first + static_cast<size_t>(n) * rows_of_grid;
+        held[n] = t < T ? sums[t * a.sums.stride_row] : 0;
+      }
+      if (are_finite(held)) continue;
+      for (size_t t = first; t < T && t < first + kLooks * rows_of_grid; t += rows_of_grid) {
+        float& stored = sums[t * a.sums.stride_row];
+        if (zero_times(stored) == 0) continue;
+        const size_t begin = a.of_keys && t + p.Tq > p.Tk ? t + p.Tq - p.Tk : 0;
+        const size_t end = a.of_keys ? p.Tq : visible_keys(p, t);
+        float sum = 0;
+        for (size_t s = begin; s < end; ++s)
+          sum += m[a.of_keys ? s * p.Tk + t : t * p.Tk + s] * rows[s * a.rows.stride_row];
+        stored = a.factor * sum;
+      }
     }
   }
 }
 
-template <bool kOfKeys>
-void launch_repeat_sums(const View& sums, const float* m, const ConstView& rows, float factor,
-                        const Problem& p, hipStream_t stream) {
+void launch_repeat_sums(std::initializer_list<PairSums> all, const Problem& p, hipStream_t stream) {
   if (!p.causal) return;
-  const size_t heads = heads_of_grid(p), T = kOfKeys ? p.Tk : p.Tq;
-  const unsigned blocks = vector_add::grid_stride_blocks(heads * T * p.D);
-  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(blocks, heads)),
-                  static_cast<unsigned>(heads));
-  LAUNCH_ON(stream, (repeat_sums<kOfKeys>), grid, vector_add::kBlock, 0, sums, m, rows, factor, p);
+  AllPairSums sums{};
+  std::copy(all.begin(), all.end(), sums.of);
+  const size_t heads = heads_of_grid(p);
+  const unsigned blocks = vector_add::grid_stride_blocks(heads * std::max(p.Tq, p.Tk) * p.D);
+  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(blocks, heads)), static_cast<unsigned>(heads),
+                  static_cast<unsigned>(all.size()));
+  LAUNCH_ON(stream, repeat_sums, grid, vector_add::kBlock, 0, sums, p);
 }
-template void launch_repeat_sums<false>(const View&, const float*, const ConstView&, float,
-                                        const Problem&, hipStream_t);
-template void launch_repeat_sums<true>(const View&, const float*, const ConstView&, float,
-                                       const Problem&, hipStream_t);
 
 size_t memory_of_composed(const Problem& p) { return p.heads() * p.Tq * p.Tk; }
 
@@ -163,7 +174,7 @@ void launch_composed(const View& out, float* lse, const ConstView& q, const Cons
   const View seeing_out = from_row(out, blind);
   multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, 1, matrix(probabilities, p), v, seeing_out, p,
            stream);
-  launch_repeat_sums<false>(seeing_out, probabilities, v, 1, p, stream);
+  launch_repeat_sums({{seeing_out, probabilities, v, 1, false}}, p, stream);
 }
 
 }  // namespace attention

@@ -15,16 +15,18 @@ using namespace attention;  // views, sizes, and the launches of its composed.h
 //                                                  the last Tq of each head are meant.
 // Fixes : a product knows nothing of softmax, and nothing of the mask.
 // Idea  : a probability falls where others of its row rise: on average, weighted, by delta.
-// Thread: t owns the elements t, t + all threads, ...
+// Thread: t owns key t of the queries blockIdx.y, blockIdx.y + gridDim.y, ..., and so with heads.
 // Costs : 12 bytes per score.
 static __global__ void score_gradients(float* gradients, const float* probabilities,
                                        const float* delta, size_t T, Problem p) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x, n = p.B * p.H * p.Tq * p.Tk;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
-    const size_t row = i / p.Tk, query = row % p.Tq;
-    const float slope = gradients[i] - delta[row / p.Tq * T + (T - p.Tq) + query];
-    gradients[i] = i % p.Tk < visible_keys(p, query) ? probabilities[i] * slope : 0;
-  }
+  const size_t key = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (key >= p.Tk) return;
+  for (size_t head = blockIdx.z; head < p.B * p.H; head += gridDim.z)
+    for (size_t query = blockIdx.y; query < p.Tq; query += gridDim.y) {
+      const size_t i = (head * p.Tq + query) * p.Tk + key;
+      const float slope = gradients[i] - delta[head * T + (T - p.Tq) + query];
+      gradients[i] = key < visible_keys(p, query) ? probabilities[i] * slope : 0;
+    }
 }
 
 // delta[row] = sum over d of grad_out[row,d] out[row,d]    delta (B, H, Tq).
@@ -57,8 +59,8 @@ void launch_row_products(float* delta, const ConstView& grad_out, const ConstVie
         vector_add::kBlock, 0, delta, grad_out, out, p);
 }
 
-// Five products and two passes over Tq x Tk numbers, of which there are two; with a mask, what is
-// not finite is mended.
+// Five products and two passes over Tq x Tk numbers, of which there are two; with a mask, one more
+// launch mends what is not finite.
 void launch_composed(const View& grad_q, const View& grad_k, const View& grad_v,
                      const ConstView& grad_out, const ConstView& out, const float* lse,
                      const ConstView& q, const ConstView& k, const ConstView& v,
@@ -80,15 +82,16 @@ void launch_composed(const View& grad_q, const View& grad_k, const View& grad_v,
   launch_probabilities(probabilities, nullptr, problem.Tq, seeing_q, k, p, stream);
   launch_row_products(delta, grad_out, out, problem, stream);
   multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, 1, of_p, seeing_grad, grad_v, p, stream);
-  launch_repeat_sums<true>(grad_v, probabilities, seeing_grad, 1, p, stream);
   multiply(gemm::Layout::NT, p.Tq, p.Tk, p.D, 1, seeing_grad, v, of_scores, p, stream);
-  LAUNCH_ON(stream, score_gradients, vector_add::grid_stride_blocks(p.heads() * p.Tq * p.Tk),
-            vector_add::kBlock, 0, gradients, probabilities, delta, problem.Tq, p);
+  LAUNCH_ON(stream, score_gradients, grid_of_scores(p), vector_add::kBlock, 0, gradients,
+            probabilities, delta, problem.Tq, p);
   const View seeing_grad_q = from_row(grad_q, blind);
   multiply(gemm::Layout::NN, p.Tq, p.D, p.Tk, p.scale, of_scores, k, seeing_grad_q, p, stream);
-  launch_repeat_sums<false>(seeing_grad_q, gradients, k, p.scale, p, stream);
   multiply(gemm::Layout::TN, p.Tk, p.D, p.Tq, p.scale, of_scores, seeing_q, grad_k, p, stream);
-  launch_repeat_sums<true>(grad_k, gradients, seeing_q, p.scale, p, stream);
+  launch_repeat_sums({{grad_v, probabilities, seeing_grad, 1, true},
+                      {seeing_grad_q, gradients, k, p.scale, false},
+                      {grad_k, gradients, seeing_q, p.scale, true}},
+                     p, stream);
 }
 
 }  // namespace attention_backward
