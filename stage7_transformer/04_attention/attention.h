@@ -17,8 +17,8 @@
 // key gets 0 and lse = -infinity. Every version gives the same bits on every run of one device.
 // Errors: gpu::Error, and std::invalid_argument for sizes and arrays that can't be.
 //
-// A pair of a query and a key that it does not see adds nothing, whatever their rows hold: 0 times
-// NaN is not computed. So NaN or an infinity reaches a row of out only from its own query or from a
+// A pair of a query and a key that it does not see adds nothing, whatever their rows hold, though 0
+// times NaN is NaN. So NaN or an infinity reaches a row of out only from its own query or from a
 // key that it sees, and no other row changes by a bit (with composed: by more than its error). A
 // key that a query sees with a weight that has become 0 may add nothing either.
 #pragma once

@@ -101,7 +101,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
       if (needed.end > 0) add_lines<Tile>(sums, tiles->probabilities, tiles->v, lane, needed);
       next_k.store(tiles->k);
     }
-    if (!__syncthreads_or(!careful && !are_finite(sums))) break;  // all that is shared was read
+    const bool finite = careful || are_finite(sums);
+    if (!__syncthreads_or(!finite)) break;  // all that is shared was read
     next_k.rewind(0), next_v.rewind(0);
     next_k.load();
     next_k.store(tiles->k);

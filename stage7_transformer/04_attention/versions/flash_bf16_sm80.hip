@@ -122,8 +122,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
         add_weighted(sums, scores, value_tile);
       }
       copies.wait<0>();
-      // No copy is under way: the queries' tile takes the output.
-      again = __syncthreads_or(!careful && !are_finite(sums)) != 0;
+      const bool finite = careful || are_finite(sums);
+      again = __syncthreads_or(!finite) != 0;  // no copy is under way: queries' tile takes output
     }
     softmax.finish();
     float factors[kTiles][2];
