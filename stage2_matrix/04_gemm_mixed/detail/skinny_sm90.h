@@ -101,7 +101,8 @@ template <class T, int kRows>
 __device__ inline void add_slices(float* c, const SkinnyShared<T, kRows>& shared, size_t M,
                                   size_t N, size_t column, ClusterShape shape) {
   using Tile = SkinnyShared<T, kRows>;
-  constexpr unsigned kQuads = Tile::kColumns / 4, kAtOnce = 4;  // a quad: 16 bytes of a row
+  constexpr unsigned kQuads = Tile::kColumns / 4;  // of a row, 16 bytes each
+  constexpr unsigned kAtOnce = kRows / 16;  // where two blocks share the tile: all of a thread's
   const unsigned slice = block_of_cluster() / shape.sharers;
   const unsigned sharer = block_of_cluster() % shape.sharers;
   const unsigned quads = static_cast<unsigned>(M) * kQuads, stride = shape.slices * blockDim.x;
@@ -109,7 +110,7 @@ __device__ inline void add_slices(float* c, const SkinnyShared<T, kRows>& shared
     float sums[kAtOnce][4] = {};
     for (unsigned s = 0; s < shape.slices; ++s) {
       GPU_UNROLL
-      for (unsigned j = 0; j < kAtOnce; ++j) {  // that many are under way
+      for (unsigned j = 0; j < kAtOnce; ++j) {  // that many loads are under way
         const unsigned next = i + j * stride, quad = next < quads ? next : i;
         const float* own = shared.sums + quad / kQuads * Tile::kPitch + quad % kQuads * 4;
         const auto more = load_of(s * shape.sharers + sharer, reinterpret_cast<const float4*>(own));
