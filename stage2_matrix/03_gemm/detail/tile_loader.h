@@ -77,9 +77,9 @@ class TileLoader {
     GPU_UNROLL
     for (int n = 0; n < kPieces; ++n) {
       const size_t first = i0 + i(n);
-      inside_[n] = first >= x.extent      ? 0
-                   : x.extent - first < 4 ? static_cast<int>(x.extent - first)
-                                          : 4;
+      inside_[n] = static_cast<int>(first >= x.extent      ? 0
+                                    : x.extent - first < 4 ? x.extent - first
+                                                           : 4);
     }
   }
 
