@@ -61,6 +61,24 @@ function(step_versions result path)
   set(${result} "${sources}" PARENT_SCOPE)
 endfunction()
 
+# A backend of the framework, loaded when a program asks for it: build/<backend>/backends/libcourse_NAME.so.
+# It exports course_backend() alone, so that two plug-ins that link the same steps stand beside each other.
+function(add_backend_plugin name libraries)
+  set(kernels ${ARGN})
+  list(FILTER kernels INCLUDE REGEX "\\.hip$")
+  if(kernels)
+    set_kernel_language(${kernels})
+  endif()
+  add_library(course_${name} MODULE ${ARGN})
+  set_target_properties(course_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/backends"
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden HIP_VISIBILITY_PRESET hidden)
+  target_link_libraries(course_${name} PRIVATE ${libraries} course_warnings)
+  target_link_options(course_${name} PRIVATE LINKER:--exclude-libs,ALL)
+  foreach(user IN ITEMS backends backends_test)  # which load it and do not link it
+    add_dependencies(${user} course_${name})
+  endforeach()
+endfunction()
+
 # Registers `command` under ctest: once on a GPU, and on the CPU backend once for each size of a
 # wave, as NAME (32) and NAME.wave64. There static shared memory begins each block as NaN.
 #   add_gpu_test(<name> <label> COMMAND command... [REFERENCES])
@@ -161,11 +179,12 @@ function(add_step path)
   set(name ${CMAKE_MATCH_3})
   set(folder "${CMAKE_SOURCE_DIR}/${path}")
 
+  # Versions of plain C++ are parts like all others.
   step_versions(versions ${path})
-  if(NOT versions)
-    course_error("add_step(${path}): its folder versions/ has no .hip file.")
+  file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp" "${folder}/versions/*.cpp")
+  if(NOT versions AND NOT parts MATCHES "/versions/")
+    course_error("add_step(${path}): its folder versions/ has no file.")
   endif()
-  file(GLOB parts CONFIGURE_DEPENDS "${folder}/*.cpp")
   list(REMOVE_ITEM parts "${folder}/${name}.cpp")
   list(FILTER parts EXCLUDE REGEX "_test\\.cpp$")
   needed_libraries(libraries ${path})

@@ -246,12 +246,6 @@ Layout Layout::reshape(const Shape& asked) const {
 
 // ---- What a layout is like --------------------------------------------------------------------
 
-std::int64_t Layout::elements() const {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) product *= extent;
-  return product;
-}
-
 bool Layout::is_contiguous() const {
   std::int64_t stride = 1;
   bool result = true;

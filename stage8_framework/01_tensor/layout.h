@@ -89,7 +89,11 @@ struct Layout {
   Layout squeeze(std::int64_t axis) const;
   Layout unsqueeze(std::int64_t axis) const;
 
-  std::int64_t elements() const;
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (const std::int64_t extent : shape) product *= extent;
+    return product;
+  }
   bool is_contiguous() const;  // row-major without gaps, wherever it begins
   // Whether two indices may lead to one element. Exact for views of what is contiguous.
   bool overlaps_itself() const;

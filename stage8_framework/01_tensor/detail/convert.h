@@ -1,10 +1,10 @@
-// From a number of any type to one of any other, both types being arguments.
+// From a number of any type to one of any other, both types being arguments. Plain C++ and kernels
+// both include this.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "common/gpu.h"
 #include "common/half.h"
 #include "stage8_framework/01_tensor/layout.h"
 
@@ -15,20 +15,21 @@ using framework::Dtype;
 // Integers travel as std::int64_t, f64 as double, the other floating types as float: each
 // conversion is then from one number to one other.
 template <class Carrier>
-__device__ inline Carrier load_as(const void* a, Dtype type, std::int64_t i);
+__host__ __device__ inline Carrier load_as(const void* a, Dtype type, std::int64_t i);
 
 template <>
-__device__ inline float load_as<float>(const void* a, Dtype type, std::int64_t i) {
+__host__ __device__ inline float load_as<float>(const void* a, Dtype type, std::int64_t i) {
   if (type == Dtype::f16) return gpu::to_float(static_cast<const gpu::half*>(a)[i]);
   if (type == Dtype::bf16) return gpu::to_float(static_cast<const gpu::bfloat16*>(a)[i]);
   return static_cast<const float*>(a)[i];
 }
 template <>
-__device__ inline double load_as<double>(const void* a, Dtype, std::int64_t i) {
+__host__ __device__ inline double load_as<double>(const void* a, Dtype, std::int64_t i) {
   return static_cast<const double*>(a)[i];
 }
 template <>
-__device__ inline std::int64_t load_as<std::int64_t>(const void* a, Dtype type, std::int64_t i) {
+__host__ __device__ inline std::int64_t load_as<std::int64_t>(const void* a, Dtype type,
+                                                              std::int64_t i) {
   if (type == Dtype::i64) return static_cast<const std::int64_t*>(a)[i];
   if (type == Dtype::i32) return static_cast<const std::int32_t*>(a)[i];
   const std::uint8_t byte = static_cast<const std::uint8_t*>(a)[i];
@@ -38,7 +39,7 @@ __device__ inline std::int64_t load_as<std::int64_t>(const void* a, Dtype type, 
 // Cut off towards 0, kept in [least, most]; 0 for NaN. Beyond the range the processors' own
 // conversions differ.
 template <class Integer, class Carrier>
-__device__ inline Integer to_integer(Carrier value, Integer least, Integer most) {
+__host__ __device__ inline Integer to_integer(Carrier value, Integer least, Integer most) {
   if constexpr (std::is_integral_v<Carrier>) {
     return value < static_cast<Carrier>(least)  ? least
            : value > static_cast<Carrier>(most) ? most
@@ -53,7 +54,7 @@ __device__ inline Integer to_integer(Carrier value, Integer least, Integer most)
 }
 
 template <class Carrier>
-__device__ inline void store_as(void* out, Dtype type, std::int64_t i, Carrier value) {
+__host__ __device__ inline void store_as(void* out, Dtype type, std::int64_t i, Carrier value) {
   switch (type) {
     case Dtype::f32:
       static_cast<float*>(out)[i] = static_cast<float>(value);

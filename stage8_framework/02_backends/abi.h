@@ -1,0 +1,111 @@
+/* The table that a plug-in fills in: all that the framework asks of a backend. Plain C, so that a
+   plug-in and the program may come from different compilers and from different days. Every struct
+   is read by both sides: whatever changes here makes COURSE_ABI_VERSION one higher.
+
+     program                                plug-in, libcourse_NAME.so
+     ops.h  "add"    -- find("add") -->     7
+     Call            -- run(7, ...) -->     a launcher of step 1.1, queued on a stream
+
+   Nothing is thrown across the table. A function that can fail returns 0, or not 0 with the reason
+   in `error`; then it has done nothing. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COURSE_ABI_VERSION 1u
+
+/* `code` is the hipError_t or cudaError_t where a call of the device failed, else -1. `text` is one
+   line without its end. */
+typedef struct CourseError {
+  int32_t code;
+  char text[508];
+} CourseError;
+
+/* A tensor as a backend sees it. `data` is the address of element (0, ..., 0) in the backend's
+   memory; it is NULL where there are no elements. `dtype` counts as framework::Dtype does. Extents
+   and strides (in elements; 0 and negative ones occur in inputs) are `rank` numbers each. A rank
+   of -1 stands for an optional input that is absent. */
+typedef struct CourseTensor {
+  void* data;
+  const int64_t* extent;
+  const int64_t* stride;
+  int32_t rank;
+  int32_t dtype;
+} CourseTensor;
+
+/* One operation to be run. Inputs, outputs and attributes are in the order of the operation's row
+   in kOps. Outputs are allocated by the caller; no output overlaps an input or another output. */
+typedef struct CourseCall {
+  int32_t op;     /* what find() returned */
+  int32_t kernel; /* which of the kernels of `op`; 0 is the backend's own choice */
+  int32_t input_count;
+  int32_t output_count;
+  const CourseTensor* inputs;
+  const CourseTensor* outputs;
+  const double* attributes;
+  void* workspace; /* workspace(call) bytes, aligned to 256, of nobody else while the call runs */
+} CourseCall;
+
+typedef struct CourseBackend {
+  uint32_t abi_version;  /* COURSE_ABI_VERSION of the header that the plug-in was compiled with */
+  uint32_t struct_bytes; /* sizeof(CourseBackend) there */
+  const char* name;      /* "reference", "own", "vendor" */
+  /* What memory its tensors lie in: "host", "cpu", "cuda" or "hip". Plug-ins of one memory can work
+     on each other's tensors. */
+  const char* memory;
+
+  int32_t (*device_count)(void);
+  /* Begins to use device number `device`. The state is given to every other function. */
+  int32_t (*open)(int32_t device, void** state, CourseError* error);
+  void (*close)(void* state);
+
+  /* ---- Memory. NULL in a plug-in that works in the memory of another one. ---- */
+  int32_t (*allocate)(void* state, size_t bytes, void** block, CourseError* error);
+  void (*free)(void* state, void* block);
+  /* Both return when all bytes have arrived; work that was queued on `stream` before is done. */
+  int32_t (*to_device)(void* state, void* to, const void* host, size_t bytes, void* stream,
+                       CourseError* error);
+  int32_t (*to_host)(void* state, void* host, const void* from, size_t bytes, void* stream,
+                     CourseError* error);
+
+  /* ---- Order. NULL where run() has done its work when it returns. A stream of NULL is the
+     device's default one. ---- */
+  int32_t (*stream_create)(void* state, void** stream, CourseError* error);
+  void (*stream_destroy)(void* state, void* stream);
+  int32_t (*stream_wait)(void* state, void* stream, CourseError* error); /* the host waits */
+  int32_t (*event_create)(void* state, void** event, CourseError* error);
+  void (*event_destroy)(void* state, void* event);
+  int32_t (*event_record)(void* state, void* event, void* stream, CourseError* error);
+  int32_t (*stream_wait_event)(void* state, void* stream, void* event, CourseError* error);
+  int32_t (*event_seconds)(void* state, void* begin, void* end, double* seconds,
+                           CourseError* error); /* waits for `end` */
+  int32_t (*capture_begin)(void* state, void* stream, CourseError* error);
+  int32_t (*capture_end)(void* state, void* stream, void** graph, CourseError* error);
+  int32_t (*graph_launch)(void* state, void* graph, void* stream, CourseError* error);
+  void (*graph_destroy)(void* state, void* graph);
+
+  /* ---- Operations ---- */
+  /* The backend's number of an operation by its name in kOps, or -1 where it has none. */
+  int32_t (*find)(void* state, const char* op);
+  /* The names of an operation's kernels, from 1 on; NULL behind the last one. */
+  const char* (*kernel_name)(void* state, int32_t op, int32_t kernel);
+  /* NULL where run() will take this call, else the reason why not, in a few words: "inputs must be
+     contiguous", "f64 is not supported". Looks at shapes, strides, types and attributes only. */
+  const char* (*supports)(void* state, const CourseCall* call);
+  size_t (*workspace)(void* state, const CourseCall* call); /* of a call that is supported */
+  /* Queues the call on `stream`. */
+  int32_t (*run)(void* state, const CourseCall* call, void* stream, CourseError* error);
+} CourseBackend;
+
+/* The one symbol that a plug-in exports. The table lives as long as the process. */
+const CourseBackend* course_backend(void);
+typedef const CourseBackend* (*CourseBackendFunction)(void);
+
+#ifdef __cplusplus
+}
+#endif

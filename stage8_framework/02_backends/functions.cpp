@@ -1,0 +1,185 @@
+#include "stage8_framework/02_backends/functions.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace framework {
+
+namespace {
+
+using Inputs = std::initializer_list<const Tensor*>;
+using Attributes = std::initializer_list<double>;
+
+Call done(const char* name, Inputs inputs, Attributes attributes) {
+  Call call;
+  call.op = &op_named(name);
+  for (const Tensor* input : inputs) call.inputs[call.input_count++] = *input;
+  std::copy(attributes.begin(), attributes.end(), call.attributes);
+  run(call);
+  return call;
+}
+
+Tensor only(const char* name, Inputs inputs, Attributes attributes = {}) {
+  return done(name, inputs, attributes).outputs[0];
+}
+Pair pair(const char* name, Inputs inputs, Attributes attributes) {
+  const Call call = done(name, inputs, attributes);
+  return {call.outputs[0], call.outputs[1]};
+}
+Triple triple(const char* name, Inputs inputs, Attributes attributes) {
+  const Call call = done(name, inputs, attributes);
+  return {call.outputs[0], call.outputs[1], call.outputs[2]};
+}
+
+// A bit for each axis.
+Tensor reduced(const char* name, const Tensor& a, const Shape& axes, bool keepdims) {
+  const auto rank = static_cast<std::int64_t>(a.rank());
+  unsigned mask = axes.rank() == 0 ? (1u << rank) - 1 : 0;
+  for (const std::int64_t axis : axes) {
+    if (axis < -rank || axis >= rank)
+      throw std::invalid_argument(std::string(name) + " of " + a.text() + ": there is no axis " +
+                                  std::to_string(axis));
+    mask |= 1u << (axis < 0 ? axis + rank : axis);
+  }
+  return only(name, {&a}, {static_cast<double>(mask), static_cast<double>(keepdims)});
+}
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+Tensor neg(const Tensor& a) { return only("neg", {&a}); }
+Tensor abs(const Tensor& a) { return only("abs", {&a}); }
+Tensor square(const Tensor& a) { return only("square", {&a}); }
+Tensor sqrt(const Tensor& a) { return only("sqrt", {&a}); }
+Tensor rsqrt(const Tensor& a) { return only("rsqrt", {&a}); }
+Tensor reciprocal(const Tensor& a) { return only("reciprocal", {&a}); }
+Tensor exp(const Tensor& a) { return only("exp", {&a}); }
+Tensor log(const Tensor& a) { return only("log", {&a}); }
+Tensor tanh(const Tensor& a) { return only("tanh", {&a}); }
+Tensor sigmoid(const Tensor& a) { return only("sigmoid", {&a}); }
+Tensor relu(const Tensor& a) { return only("relu", {&a}); }
+Tensor gelu(const Tensor& a) { return only("gelu", {&a}); }
+Tensor add(const Tensor& a, const Tensor& b) { return only("add", {&a, &b}); }
+Tensor sub(const Tensor& a, const Tensor& b) { return only("sub", {&a, &b}); }
+Tensor mul(const Tensor& a, const Tensor& b) { return only("mul", {&a, &b}); }
+Tensor div(const Tensor& a, const Tensor& b) { return only("div", {&a, &b}); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return only("maximum", {&a, &b}); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return only("minimum", {&a, &b}); }
+Tensor pow(const Tensor& a, const Tensor& b) { return only("pow", {&a, &b}); }
+Tensor equal(const Tensor& a, const Tensor& b) { return only("equal", {&a, &b}); }
+Tensor less(const Tensor& a, const Tensor& b) { return only("less", {&a, &b}); }
+Tensor less_equal(const Tensor& a, const Tensor& b) { return only("less_equal", {&a, &b}); }
+Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) {
+  return only("select", {&c, &a, &b});
+}
+
+Tensor copy(const Tensor& a) { return only("copy", {&a}); }
+Tensor cast(const Tensor& a, Dtype dtype) {
+  return only("cast", {&a}, {static_cast<double>(dtype)});
+}
+void fill(const Tensor& out, double value) {
+  Call call;
+  call.op = &op_named("fill");
+  call.output_count = 1, call.outputs[0] = out, call.attributes[0] = value;
+  run(call);
+}
+Tensor full(Device& device, const Shape& shape, double value, Dtype dtype) {
+  const Tensor out = Tensor::empty(device, shape, dtype);
+  fill(out, value);
+  return out;
+}
+
+Tensor sum(const Tensor& a, const Shape& axes, bool keepdims) {
+  return reduced("sum", a, axes, keepdims);
+}
+Tensor mean(const Tensor& a, const Shape& axes, bool keepdims) {
+  return reduced("mean", a, axes, keepdims);
+}
+Tensor max(const Tensor& a, const Shape& axes, bool keepdims) {
+  return reduced("max", a, axes, keepdims);
+}
+Tensor argmax(const Tensor& a) { return only("argmax", {&a}); }
+
+Tensor matmul(const Tensor& a, const Tensor& b) { return only("matmul", {&a, &b}); }
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
+  return only("linear", {&x, &w, &bias}, {static_cast<double>(activation)});
+}
+
+Tensor softmax(const Tensor& x) { return only("softmax", {&x}); }
+Tensor log_softmax(const Tensor& x) { return only("log_softmax", {&x}); }
+Tensor softmax_backward(const Tensor& grad_y, const Tensor& y) {
+  return only("softmax_backward", {&grad_y, &y});
+}
+Tensor squared_error(const Tensor& p, const Tensor& t) { return only("squared_error", {&p, &t}); }
+Tensor squared_error_backward(const Tensor& grad, const Tensor& p, const Tensor& t) {
+  return only("squared_error_backward", {&grad, &p, &t});
+}
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+  return only("cross_entropy", {&logits, &labels});
+}
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels) {
+  return only("cross_entropy_backward", {&grad, &logits, &labels});
+}
+Tensor relu_backward(const Tensor& grad_y, const Tensor& x) {
+  return only("relu_backward", {&grad_y, &x});
+}
+Tensor gelu_backward(const Tensor& grad_y, const Tensor& x) {
+  return only("gelu_backward", {&grad_y, &x});
+}
+Tensor sigmoid_backward(const Tensor& grad_y, const Tensor& y) {
+  return only("sigmoid_backward", {&grad_y, &y});
+}
+Tensor tanh_backward(const Tensor& grad_y, const Tensor& y) {
+  return only("tanh_backward", {&grad_y, &y});
+}
+
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Sliding& at) {
+  return only("conv2d", {&x, &w, &bias},
+              {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x)});
+}
+Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, Rectangle size) {
+  return only("conv2d_grad_x", {&grad_y, &w},
+              {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
+               number(size.y), number(size.x)});
+}
+Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size) {
+  return only("conv2d_grad_w", {&grad_y, &x},
+              {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
+               number(size.y), number(size.x)});
+}
+Pair maxpool2d(const Tensor& x, Rectangle window, const Sliding& at) {
+  return pair("maxpool2d", {&x},
+              {number(window.y), number(window.x), number(at.stride_y), number(at.stride_x),
+               number(at.pad_y), number(at.pad_x)});
+}
+Tensor maxpool2d_backward(const Tensor& grad_y, const Tensor& argmax, Rectangle window,
+                          const Sliding& at, Rectangle size) {
+  return only("maxpool2d_backward", {&grad_y, &argmax},
+              {number(window.y), number(window.x), number(at.stride_y), number(at.stride_x),
+               number(at.pad_y), number(at.pad_x), number(size.y), number(size.x)});
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  return only("embedding", {&table, &ids});
+}
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows) {
+  return only("embedding_backward", {&grad_y, &ids}, {number(rows)});
+}
+Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias, double eps) {
+  return triple("layernorm", {&x, &gain, &bias}, {eps});
+}
+Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
+                          const Tensor& mean, const Tensor& rstd) {
+  return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd}, {});
+}
+Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
+  return pair("attention", {&q, &k, &v}, {static_cast<double>(causal), scale});
+}
+Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& out, const Tensor& lse, bool causal, double scale) {
+  return triple("attention_backward", {&grad_out, &q, &k, &v, &out, &lse},
+                {static_cast<double>(causal), scale});
+}
+
+}  // namespace framework

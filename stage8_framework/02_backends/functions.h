@@ -1,0 +1,110 @@
+// The operations of kOps as functions: each makes a Call, runs it and returns its output. Shapes,
+// types and errors are those of the operation's row in ops.h and of run() in dispatch.h.
+//
+//   Tensor y = relu(linear(x, w, bias));
+#pragma once
+
+#include <cstdint>
+
+#include "stage8_framework/02_backends/dispatch.h"
+
+namespace framework {
+
+// The outputs of an operation that has several.
+struct Pair {
+  Tensor first, second;
+};
+struct Triple {
+  Tensor first, second, third;
+};
+
+// ---- Elements; those of two or three inputs broadcast -------------------------------------------
+Tensor neg(const Tensor& a);
+Tensor abs(const Tensor& a);
+Tensor square(const Tensor& a);
+Tensor sqrt(const Tensor& a);
+Tensor rsqrt(const Tensor& a);
+Tensor reciprocal(const Tensor& a);
+Tensor exp(const Tensor& a);
+Tensor log(const Tensor& a);
+Tensor tanh(const Tensor& a);
+Tensor sigmoid(const Tensor& a);
+Tensor relu(const Tensor& a);
+Tensor gelu(const Tensor& a);
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor pow(const Tensor& a, const Tensor& b);
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
+Tensor select(const Tensor& c, const Tensor& a, const Tensor& b);
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& a) { return neg(a); }
+
+// ---- Moves --------------------------------------------------------------------------------------
+Tensor copy(const Tensor& a);
+Tensor cast(const Tensor& a, Dtype dtype);
+Tensor full(Device& device, const Shape& shape, double value, Dtype dtype = Dtype::f32);
+void fill(const Tensor& out, double value);
+
+// ---- Reductions: over `axes`, -1 being the last one; over all where there are none --------------
+Tensor sum(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
+Tensor mean(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
+Tensor max(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
+Tensor argmax(const Tensor& a);
+
+// ---- Products -----------------------------------------------------------------------------------
+enum class Activation { none, relu, sigmoid, tanh, gelu };
+Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
+              Activation activation = Activation::none);
+
+// ---- Rows and losses ----------------------------------------------------------------------------
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
+Tensor softmax_backward(const Tensor& grad_y, const Tensor& y);
+Tensor squared_error(const Tensor& p, const Tensor& t);
+Tensor squared_error_backward(const Tensor& grad, const Tensor& p, const Tensor& t);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels);
+Tensor relu_backward(const Tensor& grad_y, const Tensor& x);
+Tensor gelu_backward(const Tensor& grad_y, const Tensor& x);
+Tensor sigmoid_backward(const Tensor& grad_y, const Tensor& y);
+Tensor tanh_backward(const Tensor& grad_y, const Tensor& y);
+
+// ---- Images -------------------------------------------------------------------------------------
+struct Sliding {
+  std::int64_t stride_y = 1, stride_x = 1, pad_y = 0, pad_x = 0;
+};
+struct Rectangle {
+  std::int64_t y, x;
+};
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Sliding& at = {});
+// The shape of x, or of w, is (.., .., size.y, size.x).
+Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, Rectangle size);
+Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size);
+Pair maxpool2d(const Tensor& x, Rectangle window, const Sliding& at);  // y, argmax
+Tensor maxpool2d_backward(const Tensor& grad_y, const Tensor& argmax, Rectangle window,
+                          const Sliding& at, Rectangle size);
+
+// ---- Transformers -------------------------------------------------------------------------------
+Tensor embedding(const Tensor& table, const Tensor& ids);
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows);
+Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias,
+                 double eps = 1e-5);  // y, mean, rstd
+Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
+                          const Tensor& mean, const Tensor& rstd);  // of x, gain, bias
+Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+               double scale);  // out, lse
+Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& out, const Tensor& lse, bool causal,
+                          double scale);  // of q, k, v
+
+}  // namespace framework
