@@ -1,0 +1,302 @@
+// Every operation of kOps on every backend of this build, in twelve arrangements of its inputs,
+// against the reference in double. ctest runs it with waves of 32 and of 64.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "common/testing.h"
+#include "stage8_framework/02_backends/cases_for_tests.h"
+#include "stage8_framework/02_backends/judge_for_tests.h"
+
+using namespace backends_test;
+
+namespace {
+
+std::shared_ptr<Backend> witness() {
+  static const std::shared_ptr<Backend> reference = Backend::load("reference");
+  REQUIRE(reference != nullptr);
+  return reference;
+}
+
+// The plug-in that every build has.
+std::shared_ptr<Backend> own() {
+  static const std::shared_ptr<Backend> plugin = Backend::load("own");
+  REQUIRE(plugin != nullptr);
+  return plugin;
+}
+
+// Nothing where its libraries are not installed; then the output says so.
+std::shared_ptr<Backend> vendor() {
+  static const std::shared_ptr<Backend> plugin = []() -> std::shared_ptr<Backend> {
+    try {
+      const std::shared_ptr<Backend> loaded = Backend::load("vendor");
+      if (loaded == nullptr) WARN("vendor was not checked: this build has no such plug-in");
+      return loaded;
+    } catch (const std::runtime_error& error) {
+      WARN("vendor was not checked: " << error.what());
+      return nullptr;
+    }
+  }();
+  return plugin;
+}
+
+// fill has no inputs to arrange: it has a test case of its own.
+bool is_walked(const Op& op) { return std::string(op.name) != "fill"; }
+
+// What the walk did with one operation of one backend.
+struct Record {
+  size_t ran = 0, made_dense = 0;
+  std::set<std::string> refusals;
+};
+
+// Runs one call of a backend twice, and holds it against the expected outputs.
+void check_call(const Backend& backend, const Backend& owner, TestCall call,
+                const std::vector<Expected>& want, Record& record) {
+  Outcome outcome = backend.run(call, owner);
+  if (!outcome.refusal.empty()) {
+    record.refusals.insert(outcome.refusal);
+    call = call.with_dense_inputs();
+    outcome = backend.run(call, owner);
+    if (!outcome.refusal.empty()) {
+      record.refusals.insert(outcome.refusal);
+      return;
+    }
+    ++record.made_dense;
+  }
+  ++record.ran;
+  CHECK(outcome.failure == "");
+  CHECK(complaint(outcome.outputs, want) == "");
+  const Outcome again = backend.run(call, owner);
+  for (size_t o = 0; o < outcome.outputs.size() && o < again.outputs.size(); ++o)
+    CHECK(again.outputs[o].bytes == outcome.outputs[o].bytes);
+}
+
+std::string summary(const std::string& backend, const std::map<std::string, Record>& records,
+                    size_t calls) {
+  std::ostringstream text;
+  text << backend << ", " << calls << " calls of each operation:";
+  std::string whole, none;
+  for (const auto& [op, record] : records) {
+    if (record.ran == calls && record.made_dense == 0) {
+      whole += " " + op;
+      continue;
+    }
+    text << "\n  " << op << ": " << record.ran << " ran, " << record.made_dense
+         << " of them with dense copies of the inputs";
+    for (const std::string& refusal : record.refusals) text << "; \"" << refusal << '"';
+  }
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op)
+    if (is_walked(*op) && records.count(op->name) == 0) none += std::string(" ") + op->name;
+  text << "\n  all as they are:" << whole
+       << "\n  not in this backend:" << (none.empty() ? " -" : none);
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("every operation has ingredients for the walk, and a function of the reference") {
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op) {
+    CAPTURE(op->name);
+    CHECK(has_ingredients(op->name) == is_walked(*op));
+    CHECK(witness()->has(*op));
+  }
+}
+
+TEST_CASE("every operation on every backend, in twelve arrangements") {
+  std::vector<std::shared_ptr<Backend>> backends{witness()};
+  backends.push_back(own());
+  if (vendor() != nullptr) backends.push_back(vendor());
+
+  std::vector<std::map<std::string, Record>> records(backends.size());
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op) {
+    if (!is_walked(*op)) continue;
+    for (const NamedArrangement& arrangement : kArrangements)
+      for (const std::uint64_t seed : kSeeds) {
+        const TestCall call = call_of(*op, arrangement.arrangement, seed, *witness());
+        const std::vector<Expected> want = expected_of(call, *witness());
+        for (size_t b = 0; b < backends.size(); ++b) {
+          if (!backends[b]->has(*op)) continue;
+          INFO(backends[b]->name()
+               << ", " << arrangement.name << ", seed " << seed << ": " << call.text());
+          const Backend& owner = backends[b]->has_memory() ? *backends[b] : *own();
+          check_call(*backends[b], owner, call, want, records[b][op->name]);
+        }
+      }
+  }
+  for (size_t b = 0; b < backends.size(); ++b)
+    WARN(summary(backends[b]->name(), records[b], std::size(kArrangements) * std::size(kSeeds)));
+  // Whatever a backend says that it has, it runs at least once.
+  for (size_t b = 0; b < backends.size(); ++b)
+    for (const auto& [op, record] : records[b]) {
+      INFO(backends[b]->name() << ": " << op);
+      CHECK(record.ran > 0);
+    }
+}
+
+TEST_CASE(
+    "NaN, infinities, zeros of both signs and numbers next to them, in elementwise operations") {
+  std::vector<std::shared_ptr<Backend>> backends{witness()};
+  backends.push_back(own());
+  for (const char* const name :
+       {"neg",    "abs",     "square",  "sqrt",          "rsqrt",     "reciprocal", "exp",
+        "log",    "tanh",    "sigmoid", "relu",          "add",       "sub",        "mul",
+        "div",    "maximum", "minimum", "pow",           "equal",     "less",       "less_equal",
+        "select", "copy",    "argmax",  "relu_backward", "maxpool2d", "embedding"}) {
+    const Op& op = framework::op_named(name);
+    for (const Arrangement arrangement : {Arrangement::contiguous, Arrangement::transposed}) {
+      const TestCall call = call_of(op, arrangement, kSpecialSeed, *witness());
+      const std::vector<Expected> want = expected_of(call, *witness());
+      for (const auto& backend : backends) {
+        if (!backend->has(op)) continue;
+        INFO(backend->name() << ": " << call.text());
+        Record record;
+        check_call(*backend, *backend, call, want, record);
+        CHECK(record.ran == 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("fill, in every type") {
+  const Op& fill = framework::op_named("fill");
+  std::set<std::string> refusals;
+  for (const Dtype dtype : framework::kDtypes)
+    for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{3, 7}, Shape{1031}})
+      for (const double value : {-2.75, 3e9, 0.1}) {
+        const TestCall call{&fill, {}, {value}, false, {{shape, dtype}}};
+        const Outcome want = witness()->run(call);
+        REQUIRE(want.failure == "");
+        const std::vector<double> filled = want.outputs[0].values();
+        CHECK(filled == std::vector<double>(filled.size(), filled.empty() ? 0 : filled[0]));
+        if (dtype == Dtype::f64 && !filled.empty()) CHECK(filled[0] == value);
+        if (dtype == Dtype::i32 && !filled.empty())
+          CHECK(filled[0] == std::trunc(std::fmin(value, 2147483647)));
+        if (!own()->has(fill)) continue;
+        const Outcome got = own()->run(call);
+        if (!got.refusal.empty()) {
+          refusals.insert(std::string(name_of(dtype)) + ": " + got.refusal);
+          continue;
+        }
+        INFO(name_of(dtype) << ' ' << shape.text() << ' ' << value);
+        CHECK(got.failure == "");
+        CHECK(got.outputs[0].bytes == want.outputs[0].bytes);
+      }
+  for (const std::string& refusal : refusals) WARN("own does not fill " << refusal);
+}
+
+TEST_CASE("every kernel that a backend has a name for") {
+  std::map<std::string, Record> records;
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op) {
+    if (!is_walked(*op) || !own()->has(*op)) continue;
+    const std::vector<std::string> kernels = own()->kernels(*op);
+    for (const Arrangement arrangement :
+         {Arrangement::contiguous, Arrangement::other_rank, Arrangement::primes}) {
+      if (kernels.empty()) continue;
+      const TestCall call = call_of(*op, arrangement, kSeeds[0], *witness()).with_dense_inputs();
+      const std::vector<Expected> want = expected_of(call, *witness());
+      for (size_t k = 0; k < kernels.size(); ++k) {
+        INFO(kernels[k] << ": " << call.text());
+        Record& record = records[op->name + (" " + kernels[k])];
+        const Outcome outcome = own()->run(call, *own(), static_cast<std::int32_t>(k + 1));
+        if (!outcome.refusal.empty()) {
+          record.refusals.insert(outcome.refusal);
+          continue;
+        }
+        ++record.ran;
+        CHECK(outcome.failure == "");
+        CHECK(complaint(outcome.outputs, want) == "");
+      }
+    }
+  }
+  // Each takes one of the calls at least.
+  for (const auto& [kernel, record] : records) {
+    CAPTURE(kernel, record.refusals);
+    CHECK(record.ran > 0);
+  }
+}
+
+TEST_CASE("every operation that the course has a kernel of is in another backend, too") {
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op) {
+    CAPTURE(op->name);
+    CHECK((own()->has(*op) || (vendor() != nullptr && vendor()->has(*op))));
+  }
+}
+
+// ---- The walk refuses mistakes
+// --------------------------------------------------------------------
+
+namespace {
+
+// The largest difference of finite numbers, as a share of the largest one. 1 where one of two is
+// not finite.
+double difference(const std::vector<Output>& a, const std::vector<Output>& b) {
+  double largest = 0, off = 0;
+  for (size_t o = 0; o < a.size(); ++o) {
+    const std::vector<double> x = a[o].values(), y = b[o].values();
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::isfinite(x[i]) != std::isfinite(y[i])) return 1;
+      if (!std::isfinite(x[i])) continue;
+      largest = std::fmax(largest, std::fabs(x[i])), off = std::fmax(off, std::fabs(x[i] - y[i]));
+    }
+  }
+  return largest == 0 ? 0 : off / largest;
+}
+
+// The reference's outputs with one of the inputs' numbers left out, the first one that changes an
+// output by 1 % of the largest.
+std::vector<Output> with_a_term_dropped(const TestCall& call, const std::vector<Output>& right) {
+  TestCall wrong = call;
+  for (Input& input : wrong.inputs)
+    for (double& value : input.storage) {
+      const double before = value;
+      value = before == 0 ? 1 : 0;
+      const std::vector<Output> outputs = witness()->run(wrong).outputs;
+      if (difference(right, outputs) > 0.01) return outputs;
+      value = before;
+    }
+  return right;
+}
+
+// Two neighbours change places, those that differ most.
+std::vector<Output> with_elements_swapped(std::vector<Output> outputs) {
+  const auto bytes = static_cast<std::ptrdiff_t>(size_of(outputs[0].dtype));
+  const std::vector<double> values = outputs[0].values();
+  size_t first = 0;
+  const auto step = [&](size_t i) { return std::fabs(values[i + 1] - values[i]); };
+  for (size_t i = 0; i + 1 < values.size(); ++i)
+    if (step(i) > step(first)) first = i;
+  const auto at = outputs[0].bytes.begin() + static_cast<std::ptrdiff_t>(first) * bytes;
+  std::swap_ranges(at, at + bytes, at + bytes);
+  return outputs;
+}
+
+// One output, all of one byte.
+std::vector<Output> overwritten(std::vector<Output> outputs, size_t o, unsigned char byte) {
+  std::fill(outputs[o].bytes.begin(), outputs[o].bytes.end(), byte);
+  return outputs;
+}
+
+bool is_scalar(const std::vector<Output>& outputs) { return outputs[0].values().size() == 1; }
+
+}  // namespace
+
+TEST_CASE("the walk takes the reference and refuses mistakes, of every operation", "[harness]") {
+  for (const Op* op = framework::kOps; op < framework::kOps + framework::kOpCount; ++op)
+    for (const std::uint64_t seed : kSeeds) {
+      if (!is_walked(*op)) continue;
+      const TestCall call =
+          call_of(*op, Arrangement::contiguous, seed, *witness()).with_dense_inputs();
+      INFO(call.text());
+      const std::vector<Expected> want = expected_of(call, *witness());
+      const std::vector<Output> right = witness()->run(call).outputs;
+      CHECK(complaint(right, want) == "");
+      CHECK(complaint(with_a_term_dropped(call, right), want) != "");
+      if (!is_scalar(right)) CHECK(complaint(with_elements_swapped(right), want) != "");
+      for (size_t o = 0; o < right.size(); ++o) {
+        CAPTURE(o);
+        CHECK(complaint(overwritten(right, o, 0), want) != "");
+        CHECK(complaint(overwritten(right, o, 0xFF), want) != "");
+      }
+    }
+}
