@@ -161,6 +161,12 @@ void Convolution::forward(float* y, const float* x, const float* w, void* stream
         "cudnnConvolutionForward");
 }
 
+void Convolution::add_bias(float* y, const float* bias, void* stream) {
+  use(stream);
+  const float one = 1;
+  check(cudnnAddTensor(handle(), &one, state_->bias, bias, &one, state_->y, y), "cudnnAddTensor");
+}
+
 void Convolution::backward_data(float* grad_x, const float* grad_y, const float* w, void* stream) {
   use(stream);
   State& s = *state_;
@@ -219,6 +225,7 @@ bool available() { return false; }
 
 Convolution::Convolution(const Shape&) { refuse(); }
 void Convolution::forward(float*, const float*, const float*, void*) { refuse(); }
+void Convolution::add_bias(float*, const float*, void*) { refuse(); }
 void Convolution::backward_data(float*, const float*, const float*, void*) { refuse(); }
 void Convolution::backward_filter(float*, const float*, const float*, void*) { refuse(); }
 void Convolution::backward_bias(float*, const float*, void*) { refuse(); }

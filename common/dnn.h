@@ -32,6 +32,8 @@ class Convolution {
 
   // y = x * w, without a bias.
   void forward(float* y, const float* x, const float* w, void* stream = nullptr);
+  // y += bias, which has an element for each channel of y.
+  void add_bias(float* y, const float* bias, void* stream = nullptr);
   void backward_data(float* grad_x, const float* grad_y, const float* w, void* stream = nullptr);
   void backward_filter(float* grad_w, const float* grad_y, const float* x, void* stream = nullptr);
   void backward_bias(float* grad_bias, const float* grad_y, void* stream = nullptr);

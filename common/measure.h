@@ -41,6 +41,7 @@ struct Measured {
   std::string note = {};
   std::vector<std::size_t> shape = {};  // of the output
   double settle_ms = 20;                // time_gpu's
+  std::string skipped = {};             // why it can't run here; empty: it can
 };
 
 class Measurement {
@@ -70,7 +71,8 @@ class Measurement {
   void version(const Version<Launch>& version, Measured measured) {
     if (!options_.wants(version.name)) return;
     Entry entry(version.name, std::move(measured));
-    entry.row.lesson = version.lesson, entry.row.skipped = missing(version.needs);
+    entry.row.lesson = version.lesson;
+    if (entry.row.skipped.empty()) entry.row.skipped = missing(version.needs);
     entries_.push_back(std::move(entry));
   }
 
@@ -125,7 +127,7 @@ class Measurement {
   struct Entry {
     Entry(const std::string& name, Measured of_row) : measured(std::move(of_row)) {
       row.name = name, row.work = measured.work;
-      row.note = measured.note, row.shape = measured.shape;
+      row.note = measured.note, row.shape = measured.shape, row.skipped = measured.skipped;
     }
 
     Measured measured;

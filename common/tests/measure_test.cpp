@@ -261,17 +261,21 @@ TEST_CASE("measure: what can't run here, or nobody wants, does not") {
   Problem p;
   Reported out;
   Options options = repeat(3);
-  options.versions = {"one", "special"};
+  options.versions = {"one", "special", "absent"};
   Measurement table(options, 0);
   table.version(version("one"), p.fill('a', 7));
   table.version(version("two"), p.fill('b', 7));
   // No device can do both.
   const Needs needs = missing(Needs::Sm90).empty() ? Needs::Cdna : Needs::Sm90;
   table.version(version("special", needs), p.fill('c', 7));
+  Measured absent = p.fill('d', 7);
+  absent.skipped = "no library";
+  table.version(version("absent"), std::move(absent));
   table.check_exactly();
   const std::vector<Row> rows = table.run(out.report);
-  REQUIRE(rows.size() == 2);
+  REQUIRE(rows.size() == 3);
   CHECK(rows[1].skipped == missing(needs));
+  CHECK(rows[2].skipped == "no library");
   CHECK(turns(p.launches) == "a");
   CHECK(out.report.finish() == 0);
 }

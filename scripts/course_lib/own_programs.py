@@ -1,4 +1,5 @@
-"""Programs with a learner's own files in place of the repository's, for `course run --mine`.
+"""Programs and the plug-in of 8.2 with a learner's own files in place of the repository's, for
+`course run --mine`.
 
 Only what differs is compiled: versions of the learner's that the program calls. Their object files come
 before the build's libraries on the linker's command line, so that the linker leaves the repository's own
@@ -10,13 +11,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import process, symbols
 from .build import Build
 from .compiling import quoted
 from .steps import Step
+
+OWN, MINE = "backends/libcourse_own.so", "backends/libcourse_mine.so"  # in a build tree
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,36 @@ class OwnPrograms:
 
     def add(self, step: Step) -> list[Path]:
         """Plans the program of a step. Returns the learner's files that it takes; none: it takes none."""
-        objects, link = self._commands(step)
-        program = symbols.of([self.build.program(step)])
-        own = {self.build.root / name: name for name in self.files}
-        taken = {own[one.source]: one for one in objects if one.source in own
-                 and symbols.of([self.build.folder / one.name]).strong & program.strong}
+        program = f"{step.folder.parent.name}/{step.name}"
+        objects, link = self._commands(program)
+        there = symbols.of([self.build.program(step)])
+        taken = {name: one for name, one in self._replaced(objects).items()
+                 if symbols.of([self.build.folder / one.name]).strong & there.strong}
         if taken:
-            self._linked(step, link, [self._compiled(one, name) for name, one in taken.items()])
+            made = self._relative(self.folder / program)
+            self._linked(program, made, link, [self._compiled(one, name) for name, one in taken.items()])
+        return sorted(taken)
+
+    def add_plugin(self) -> list[Path]:
+        """Plans libcourse_mine.so beside libcourse_own.so: the same with the learner's files, whose device is
+        "own:mine". Returns the learner's files that it takes; none: there is no such plug-in afterwards."""
+        objects, link = self._commands(OWN)
+        (self.build.folder / MINE).unlink(missing_ok=True)
+        replaced = self._replaced(objects)
+        there = symbols.inside(self.build.folder / OWN)
+        # Most launchers are templates, which the linker calls weak, as it does every inline function: what no
+        # other object has says which file it is.
+        names = {one.name: symbols.of([self.build.folder / one.name]) for one in objects} if replaced else {}
+        users = Counter(name for found in names.values() for name in found.strong | found.weak)
+        taken = {name: one for name, one in replaced.items()
+                 if any(users[symbol] == 1 for symbol in
+                        (names[one.name].strong | names[one.name].weak) & there)}
+        if taken:
+            table = next(one for one in objects if one.source.parts[-2:] == ("own", "plugin.cpp"))
+            named = table.command.replace('COURSE_OWN_NAME=\\"own\\"', 'COURSE_OWN_NAME=\\"mine\\"')
+            table_made = self._compiled(replace(table, command=named), table.source)
+            before = [self._compiled(one, name) for name, one in taken.items()]
+            self._linked(OWN, MINE, link.replace(table.name, table_made), before)
         return sorted(taken)
 
     def make(self) -> None:
@@ -61,9 +88,13 @@ class OwnPrograms:
         rules.write_text(text + "\n", encoding="utf-8")
         self.build.build(list(self._rules), rules)
 
-    def _commands(self, step: Step) -> tuple[list[Object], str]:
-        """The object files of a program and of its libraries, and the command that links it."""
-        target = f"{step.folder.parent.name}/{step.name}"
+    def _replaced(self, objects: list[Object]) -> dict[Path, Object]:
+        """The objects that are made of a file of which the learner has another."""
+        own = {self.build.root / name: name for name in self.files}
+        return {own[one.source]: one for one in objects if one.source in own}
+
+    def _commands(self, target: str) -> tuple[list[Object], str]:
+        """The object files of a target and of its libraries, and the command that links it."""
         lines = (process.output(["ninja", "-C", str(self.build.folder), "-t", "commands", target])
                  or "").splitlines()
         objects = []
@@ -82,10 +113,8 @@ class OwnPrograms:
         self._rules[made] = _rule("compile", made, [str(source)], command)
         return made
 
-    def _linked(self, step: Step, link: str, before: list[str]) -> None:
-        program = f"{step.folder.parent.name}/{step.name}"
-        made = self._relative(self.folder / program)
-        link = link.replace(f" -o {program}", " ".join([f" -o {made}", *before]), 1)
+    def _linked(self, target: str, made: str, link: str, before: list[str]) -> None:
+        link = link.replace(f" -o {target}", " ".join([f" -o {made}", *before]), 1)
         inputs = re.findall(r"(?<= )[^/\s]\S*\.[oa](?= |$)", link)
         self._rules[made] = _rule("own", made, inputs, link)
 

@@ -1,0 +1,122 @@
+// Losses, by 3.3.
+#include "stage1_vector/01_vector_add/detail/operations.h"
+#include "stage3_ml_ops/02_softmax/detail/online.h"
+#include "stage3_ml_ops/03_losses/losses.h"
+#include "stage8_framework/02_backends/own/detail/elementwise.h"
+
+namespace own {
+namespace {
+
+using vector_add::Multiply;
+
+// Where the parts of a workspace for `rows` rows begin, in bytes.
+struct Sections {
+  size_t bad_label = 0, counted = 8, partials = 16, losses, wholes, end;
+
+  explicit Sections(size_t rows) {
+    losses = partials + 2 * losses::kMaxBlocks * sizeof(float);
+    wholes = (losses + rows * sizeof(float) + 15) / 16 * 16;
+    end = wholes + rows * sizeof(softmax::MaxSum);
+  }
+};
+losses::Workspace workspace_of(const CourseCall& call, size_t rows) {
+  char* const memory = static_cast<char*>(call.workspace);
+  const Sections at(rows);
+  return {rows,
+          reinterpret_cast<float*>(memory + at.losses),
+          reinterpret_cast<softmax::MaxSum*>(memory + at.wholes),
+          reinterpret_cast<float*>(memory + at.partials),
+          reinterpret_cast<unsigned*>(memory + at.counted),
+          reinterpret_cast<unsigned long long*>(memory + at.bad_label)};
+}
+
+// ---- squared_error(p, t), and squared_error_backward(grad, p, t) --------------------------------
+
+size_t workspace_of_squared_error(const CourseCall&) { return Sections(0).end; }
+void run_squared_error(const CourseCall& call, hipStream_t stream) {
+  losses::launch_squared_error_loss(floats(call.outputs[0]), floats(call.inputs[0]),
+                                    floats(call.inputs[1]), elements(call.inputs[0]),
+                                    workspace_of(call, 0), stream);
+}
+
+struct SquaredErrorSlope {
+  float two_over_n;
+  __device__ float operator()(float grad, float p, float t) const {
+    return grad * (two_over_n * (p - t));
+  }
+};
+const char* supports_squared_error_backward(const CourseCall& call) {
+  const char* reason = unless_f32(call);
+  return reason != nullptr ? reason : unless_walkable<3>(call);
+}
+void run_squared_error_backward(const CourseCall& call, hipStream_t stream) {
+  const auto n = static_cast<double>(elements(call.outputs[0]));
+  run_elementwise<float, float, float, float>(call, stream,
+                                              SquaredErrorSlope{static_cast<float>(2 / n)});
+}
+
+// ---- cross_entropy(logits, labels), and cross_entropy_backward(grad, logits, labels) ------------
+
+constexpr long long kIgnored = -1;
+
+const char* supports_targets(const CourseCall& call, int logits) {
+  if (!is_of(call.inputs[logits], Dtype::f32)) return "only f32 is supported";
+  if (columns(call.inputs[logits]) == 0) return "there are no classes";
+  return unless_contiguous(call);
+}
+losses::Targets targets_of(const CourseTensor& logits, const CourseTensor& labels) {
+  return {data_of<int>(labels), rows(logits), columns(logits), kIgnored};
+}
+void forget_bad_labels(const losses::Workspace& workspace, hipStream_t stream) {
+  HIP_CHECK(hipMemsetAsync(workspace.bad_label, 0xff, sizeof *workspace.bad_label, stream));
+}
+
+const char* supports_cross_entropy(const CourseCall& call) { return supports_targets(call, 0); }
+size_t workspace_of_cross_entropy(const CourseCall& call) {
+  return Sections(rows(call.inputs[0])).end;
+}
+void run_cross_entropy(const CourseCall& call, hipStream_t stream) {
+  const losses::Targets targets = targets_of(call.inputs[0], call.inputs[1]);
+  const losses::Workspace workspace = workspace_of(call, targets.rows);
+  forget_bad_labels(workspace, stream);
+  losses::launch_loss_of_logits(floats(call.outputs[0]), floats(call.inputs[0]), targets, workspace,
+                                stream);
+}
+
+const char* supports_cross_entropy_backward(const CourseCall& call) {
+  return supports_targets(call, 1);
+}
+size_t workspace_of_cross_entropy_backward(const CourseCall& call) {
+  return Sections(rows(call.inputs[1])).end + sizeof(float);
+}
+// The gradient of 3.3, which is for a grad of 1, and then times grad.
+void run_cross_entropy_backward(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &logits = call.inputs[1], &grad_x = call.outputs[0];
+  const size_t n = elements(grad_x);
+  if (n == 0) return;
+  const losses::Targets targets = targets_of(logits, call.inputs[2]);
+  const losses::Workspace workspace = workspace_of(call, targets.rows);
+  auto* const loss =
+      reinterpret_cast<float*>(static_cast<char*>(call.workspace) + Sections(targets.rows).end);
+  forget_bad_labels(workspace, stream);
+  const auto launch =
+      call.kernel == 0 ? losses::cross_entropy : losses::kVersions[call.kernel - 1].launch.run;
+  launch(loss, floats(grad_x), floats(logits), targets, workspace, stream);
+  LAUNCH_ON(stream, (elementwise_flat<Multiply, float, float, float>),
+            static_cast<unsigned>(gpu::ceil_div(n, kAtOnce * kBlock)), kBlock, 0, Multiply{},
+            floats(grad_x), n, Flat<float>{floats(call.inputs[0]), 0},
+            Flat<float>{floats(grad_x), 1});
+}
+
+}  // namespace
+
+std::vector<Operation> losses() {
+  return {{"squared_error", unless_plain, run_squared_error, nullptr, workspace_of_squared_error},
+          {"squared_error_backward", supports_squared_error_backward, run_squared_error_backward},
+          {"cross_entropy", supports_cross_entropy, run_cross_entropy, nullptr,
+           workspace_of_cross_entropy},
+          {"cross_entropy_backward", supports_cross_entropy_backward, run_cross_entropy_backward,
+           name_of<losses::kVersions>, workspace_of_cross_entropy_backward}};
+}
+
+}  // namespace own

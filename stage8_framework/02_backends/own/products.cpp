@@ -1,0 +1,153 @@
+// Products of matrices, by 2.3 and 4.1.
+#include "stage1_vector/04_activations/activations.h"
+#include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/gemm.h"
+#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
+#include "stage4_forward/01_dense/dense.h"
+#include "stage8_framework/02_backends/own/own.h"
+
+namespace own {
+namespace {
+
+// ---- matmul: y[..., m, n] = sum over k of a[..., m, k] b[..., k, n] -----------------------------
+
+// The last two axes of a tensor as a matrix of step 2.3.
+struct Matrix {
+  bool is_stored = false;      // some distance between rows, or columns, that describes it
+  bool is_transposed = false;  // columns are neighbours in memory, not rows
+  size_t ld = 1;
+};
+Matrix matrix_of(const CourseTensor& t) {
+  const std::int64_t rows = t.extent[t.rank - 2], cols = t.extent[t.rank - 1];
+  const std::int64_t down = t.stride[t.rank - 2], along = t.stride[t.rank - 1];
+  Matrix m;
+  if ((along == 1 || cols == 1) && (down >= cols || rows == 1))
+    m = {true, false, static_cast<size_t>(rows == 1 ? cols : down)};
+  else if ((down == 1 || rows == 1) && (along >= rows || cols == 1))
+    m = {true, true, static_cast<size_t>(cols == 1 ? rows : along)};
+  if (m.ld == 0) m.ld = 1;
+  return m;
+}
+
+// The distance between two matrices of a batch, where one distance can say it: y's leading axes
+// counted as one. A tensor that has fewer of them, or one of extent 1, is repeated.
+bool batch_stride(const CourseTensor& t, const CourseTensor& y, size_t* stride) {
+  std::int64_t step = 0, next = 0;  // of the batch, and what the next axis must be a multiple of
+  bool is_first = true;
+  for (int axis = y.rank - 3, own = t.rank - 3; axis >= 0; --axis, --own) {
+    if (y.extent[axis] == 1) continue;
+    const std::int64_t distance = own < 0 || t.extent[own] == 1 ? 0 : t.stride[own];
+    if (is_first) step = next = distance, is_first = false;
+    if (distance < 0 || distance != next) return false;
+    next *= y.extent[axis];
+  }
+  *stride = static_cast<size_t>(step);
+  return true;
+}
+
+const char* supports_matmul(const CourseCall& call) {
+  if (const char* reason = unless_f32(call)) return reason;
+  const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  if (elements(y) == 0) return nullptr;
+  size_t stride;
+  if (!batch_stride(a, y, &stride) || !batch_stride(b, y, &stride))
+    return "the batch must have one stride";
+  const Matrix left = matrix_of(a), right = matrix_of(b);
+  if (!left.is_stored || !right.is_stored) return "rows or columns must be neighbours in memory";
+  if (left.is_transposed && right.is_transposed) return "both matrices are transposed";
+  const bool is_plain = is_contiguous(a) && is_contiguous(b) && y.rank == 2;
+  const std::int32_t kernel = call.kernel;
+  if (kernel > 0 && gemm::kVersions[kernel - 1].launch.contiguous != nullptr && !is_plain)
+    return "this kernel takes two row-major matrices without gaps";
+  return nullptr;
+}
+
+void run_matmul(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  if (elements(y) == 0) return;
+  const size_t M = extent(y, -2), N = extent(y, -1), K = extent(a, -1);
+  const Matrix left = matrix_of(a), right = matrix_of(b);
+  gemm::Product p = gemm::contiguous(floats(y), floats(a), floats(b), M, N, K);
+  p.layout = left.is_transposed    ? gemm::Layout::TN
+             : right.is_transposed ? gemm::Layout::NT
+                                   : gemm::Layout::NN;
+  p.lda = left.ld, p.ldb = right.ld;
+  p.batch = elements(y) / (M * N), p.stride_c = M * N;
+  batch_stride(a, y, &p.stride_a), batch_stride(b, y, &p.stride_b);
+  if (call.kernel == 0) return gemm::best(p, stream);
+  const gemm::Launch& launch = gemm::kVersions[call.kernel - 1].launch;
+  if (launch.general != nullptr)
+    launch.general(p, stream);
+  else
+    launch.contiguous(p.c, p.a, p.b, M, N, K, stream);
+}
+
+// ---- linear: y[..., n] = f(sum over k of x[..., k] w[n, k] + bias[n]) ---------------------------
+
+enum Activation { none, relu, sigmoid, tanh, gelu };  // what the attribute counts
+
+// With a bias and one of the functions that 4.1 is compiled for, its launcher.
+template <class F>
+void run_dense(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  const dense::Layer layer{columns(x), columns(y), floats(w), floats(call.inputs[2])};
+  if (call.kernel == 0) return dense::forward<F>(floats(y), floats(x), rows(y), layer, stream);
+  dense::kVersions<F>[call.kernel - 1].launch(floats(y), floats(x), rows(y), layer,
+                                              {static_cast<float*>(call.workspace)}, stream);
+}
+
+// Product, bias and function one after the other.
+template <class F>
+void run_parts(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &bias = call.inputs[2];
+  const CourseTensor& y = call.outputs[0];
+  const size_t batch = rows(y), in = columns(x), out = columns(y);
+  gemm::best(gemm::Layout::NT, batch, out, in, 1, floats(x), in, floats(w), in, 0, floats(y), out,
+             stream);
+  if (!is_absent(bias))
+    matrix_activations::launch_bias(floats(y), floats(y), floats(bias), batch, out, stream);
+  if (count_of(call, 0) != none)
+    activations::launch_forward_vectorized<F>(floats(y), floats(y), elements(y), stream);
+}
+
+const char* supports_linear(const CourseCall& call) {
+  if (const char* reason = unless_plain(call)) return reason;
+  if (call.kernel > 0 && (is_absent(call.inputs[2]) || count_of(call, 0) == tanh))
+    return "the kernels of 4.1 take a bias, and no tanh";
+  return nullptr;
+}
+
+void run_linear(const CourseCall& call, hipStream_t stream) {
+  if (elements(call.outputs[0]) == 0) return;
+  const bool has_bias = !is_absent(call.inputs[2]);
+  switch (count_of(call, 0)) {
+    case relu:
+      return has_bias ? run_dense<activations::Relu>(call, stream)
+                      : run_parts<activations::Relu>(call, stream);
+    case sigmoid:
+      return has_bias ? run_dense<activations::Sigmoid>(call, stream)
+                      : run_parts<activations::Sigmoid>(call, stream);
+    case tanh:
+      return run_parts<activations::Tanh>(call, stream);
+    case gelu:
+      return has_bias ? run_dense<activations::GeluTanh>(call, stream)
+                      : run_parts<activations::GeluTanh>(call, stream);
+    default:
+      return has_bias ? run_dense<dense::Linear>(call, stream)
+                      : run_parts<activations::Relu>(call, stream);
+  }
+}
+
+size_t workspace_of_linear(const CourseCall& call) {
+  return call.kernel == 0 ? 0 : gemv::kMaxPartials * sizeof(float);
+}
+
+}  // namespace
+
+std::vector<Operation> products() {
+  return {{"matmul", supports_matmul, run_matmul, name_of<gemm::kVersions>},
+          {"linear", supports_linear, run_linear, name_of<dense::kVersions<dense::Linear>>,
+           workspace_of_linear}};
+}
+
+}  // namespace own

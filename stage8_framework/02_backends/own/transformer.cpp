@@ -1,0 +1,184 @@
+// The parts of a transformer: embedding by 7.1, layer norm by 7.2 and 7.3, attention by 7.4
+// and 7.5.
+#include "stage7_transformer/01_embedding/embedding.h"
+#include "stage7_transformer/02_layernorm/layernorm.h"
+#include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
+#include "stage7_transformer/04_attention/attention.h"
+#include "stage7_transformer/05_attention_backward/attention_backward.h"
+#include "stage8_framework/02_backends/own/detail/kept.h"
+#include "stage8_framework/02_backends/own/own.h"
+
+namespace own {
+namespace {
+
+// ---- Embedding: table (V, C), ids (...) -> y (..., C) -------------------------------------------
+
+// 7.1 adds the row of a position to that of a token. Here each id is a sequence of one position,
+// whose row is -0, since -0 + 0 is 0 and -0 + -0 is -0.
+embedding::Shape shape_of(const CourseTensor& ids, const CourseTensor& table) {
+  return {elements(ids), 1, extent(table, 1), extent(table, 0), 1};
+}
+const char* supports_embedding(const CourseCall& call) {
+  if (!is_of(call.outputs[0], Dtype::f32)) return "only f32 is supported";
+  if (elements(call.inputs[1]) >= embedding::kMost) return "2^32 ids or more";
+  return unless_contiguous(call);
+}
+size_t workspace_of_embedding(const CourseCall& call) {
+  return columns(call.outputs[0]) * sizeof(float);
+}
+void run_embedding(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &table = call.inputs[0], &ids = call.inputs[1], &y = call.outputs[0];
+  if (elements(y) == 0) return;
+  launch_fill(call.workspace, Dtype::f32, columns(y), -0.0, stream);
+  const auto* const zeros = static_cast<const float*>(call.workspace);
+  const embedding::Shape shape = shape_of(ids, table);
+  if (call.kernel == 0)
+    return embedding::forward(floats(y), data_of<std::int32_t>(ids), floats(table), zeros, shape,
+                              stream);
+  embedding::kVersions[call.kernel - 1].launch.run(
+      floats(y), {data_of<std::int32_t>(ids), floats(table), zeros, shape, nullptr}, stream);
+}
+void run_embedding_backward(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &grad_y = call.inputs[0], &ids = call.inputs[1];
+  const CourseTensor& grad_table = call.outputs[0];
+  if (elements(grad_table) == 0) return;
+  const embedding::Shape s = shape_of(ids, grad_table);
+  auto& workspace = kept<embedding::Workspace>({s.B, s.T, s.C, s.V, s.T_max},
+                                               [&] { return embedding::Workspace(s); });
+  embedding::backward(floats(grad_table), static_cast<float*>(call.workspace), floats(grad_y),
+                      data_of<std::int32_t>(ids), s, workspace, stream);
+}
+
+// ---- Layer norm: x (..., C), gain, bias (C) -> y, mean, rstd ------------------------------------
+
+const char* supports_layernorm(const CourseCall& call) {
+  if (columns(call.inputs[0]) == 0) return "rows of no elements";
+  return unless_plain(call);
+}
+void run_layernorm(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor& x = call.inputs[0];
+  const layernorm::Pass pass{floats(call.outputs[0]),
+                             floats(call.outputs[1]),
+                             floats(call.outputs[2]),
+                             floats(call.inputs[1]),
+                             floats(call.inputs[2]),
+                             rows(x),
+                             columns(x),
+                             static_cast<float>(call.attributes[0])};
+  layernorm::check(pass.cols, pass.eps);
+  if (call.kernel > 0) return layernorm::kVersions[call.kernel - 1].launch(pass, floats(x), stream);
+  layernorm::forward(pass.y, pass.mean, pass.rstd, floats(x), pass.gain, pass.bias, pass.rows,
+                     pass.cols, pass.eps, stream);
+}
+// (grad_y, x, gain, mean, rstd) -> grad_x, grad_gain, grad_bias
+const char* supports_layernorm_backward(const CourseCall& call) {
+  if (columns(call.inputs[1]) == 0) return "rows of no elements";
+  return unless_plain(call);
+}
+void run_layernorm_backward(const CourseCall& call, hipStream_t stream) {
+  const auto in = [&](int i) { return floats(call.inputs[i]); };
+  const size_t count = rows(call.inputs[1]), cols = columns(call.inputs[1]);
+  auto& workspace = kept<layernorm_backward::Workspace>(
+      {count, cols}, [&] { return layernorm_backward::Workspace(count, cols); });
+  float* const grad_gain = floats(call.outputs[1]);
+  float* const grad_bias = floats(call.outputs[2]);
+  const layernorm_backward::Pass pass{
+      floats(call.outputs[0]), in(0), in(1), in(2), in(3), in(4), nullptr, count, cols};
+  if (call.kernel > 0)
+    return layernorm_backward::kVersions[call.kernel - 1].launch(grad_gain, grad_bias, pass,
+                                                                 workspace, stream);
+  layernorm_backward::backward(pass.grad_x, grad_gain, grad_bias, in(0), in(1), in(2), in(3), in(4),
+                               nullptr, count, cols, workspace, stream);
+}
+
+// ---- Attention: q (B, H, Tq, D), k, v (B, H, Tk, D) -> out, lse (B, H, Tq) ----------------------
+
+attention::ConstView view_of(const CourseTensor& t) {
+  return {floats(t), static_cast<size_t>(t.stride[0]), static_cast<size_t>(t.stride[1]),
+          static_cast<size_t>(t.stride[2])};
+}
+attention::View output_of(const CourseTensor& t) {
+  return attention::heads_first(floats(t), extent(t, 1), extent(t, 2), extent(t, 3));
+}
+attention::Problem problem_of(const CourseCall& call, const CourseTensor& q,
+                              const CourseTensor& k) {
+  return {extent(q, 0),
+          extent(q, 1),
+          extent(q, 2),
+          extent(k, 2),
+          extent(q, 3),
+          call.attributes[0] != 0,
+          static_cast<float>(call.attributes[1])};
+}
+
+// Whether each input of rank 4 is one that a View can describe.
+const char* unless_viewable(const CourseCall& call) {
+  if (const char* reason = unless_f32(call)) return reason;
+  for (int i = 0; i < call.input_count; ++i) {
+    const CourseTensor& t = call.inputs[i];
+    if (t.rank != 4) {
+      if (!is_contiguous(t)) return "lse must be row-major without gaps";
+      continue;
+    }
+    if (extent(t, 3) != 1 && t.stride[3] != 1) return "the numbers of a head must be neighbours";
+    for (int axis = 0; axis < 3; ++axis)
+      if (t.stride[axis] < 0) return "strides must not be negative";
+  }
+  const size_t D = extent(call.outputs[0], 3);
+  return D >= 1 && D <= attention::kMostDepth ? nullptr : "heads have 1 to 256 numbers";
+}
+
+size_t workspace_of_attention(const CourseCall& call) {
+  if (call.kernel == 0) return 0;
+  return attention::kVersions[call.kernel - 1].launch.memory(
+             problem_of(call, call.inputs[0], call.inputs[1])) *
+         sizeof(float);
+}
+void run_attention(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
+  const attention::Problem p = problem_of(call, q, k);
+  const attention::View out = output_of(call.outputs[0]);
+  float* const lse = floats(call.outputs[1]);
+  if (call.kernel == 0)
+    return attention::forward(out, lse, view_of(q), view_of(k), view_of(v), p, stream);
+  attention::kVersions[call.kernel - 1].launch.run(out, lse, view_of(q), view_of(k), view_of(v), p,
+                                                   static_cast<float*>(call.workspace), stream);
+}
+
+// (grad_out, q, k, v, out, lse) -> grad_q, grad_k, grad_v; the last version is the best.
+const auto& backward_version(const CourseCall& call) {
+  constexpr auto kLast =
+      sizeof attention_backward::kVersions / sizeof attention_backward::kVersions[0] - 1;
+  return attention_backward::kVersions[call.kernel > 0 ? static_cast<size_t>(call.kernel) - 1
+                                                       : kLast];
+}
+size_t workspace_of_attention_backward(const CourseCall& call) {
+  return backward_version(call).launch.memory(problem_of(call, call.inputs[1], call.inputs[2])) *
+         sizeof(float);
+}
+void run_attention_backward(const CourseCall& call, hipStream_t stream) {
+  const auto in = [&](int i) { return view_of(call.inputs[i]); };
+  backward_version(call).launch.run(output_of(call.outputs[0]), output_of(call.outputs[1]),
+                                    output_of(call.outputs[2]), in(0), in(4),
+                                    floats(call.inputs[5]), in(1), in(2), in(3),
+                                    problem_of(call, call.inputs[1], call.inputs[2]),
+                                    static_cast<float*>(call.workspace), stream);
+}
+
+}  // namespace
+
+std::vector<Operation> transformer() {
+  return {{"embedding", supports_embedding, run_embedding, name_of<embedding::kVersions>,
+           workspace_of_embedding},
+          {"embedding_backward", supports_embedding, run_embedding_backward, nullptr,
+           workspace_of_embedding},
+          {"layernorm", supports_layernorm, run_layernorm, name_of<layernorm::kVersions>},
+          {"layernorm_backward", supports_layernorm_backward, run_layernorm_backward,
+           name_of<layernorm_backward::kVersions>},
+          {"attention", unless_viewable, run_attention, name_of<attention::kVersions>,
+           workspace_of_attention},
+          {"attention_backward", unless_viewable, run_attention_backward,
+           name_of<attention_backward::kVersions>, workspace_of_attention_backward}};
+}
+
+}  // namespace own
