@@ -4,9 +4,10 @@
     scripts/check_structure.py [--build build/cpu]
 
 A step has one lesson per file:
-- Its files are README.md, NAME.h, NAME.cpp, NAME_test.cpp and versions/*.hip. It may have detail/*.h,
-  NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++ (reference.h, reference.cpp). LIMITS says
-  how long they may be, and where a version's first kernel begins.
+- Its files are README.md, NAME.h, NAME.cpp, NAME_test.cpp and versions/*.hip, or versions/*.cpp for versions
+  that are host code. It may have detail/*.h, NAME_test.hip, exercise.toml, and other *.h and *.cpp of plain C++
+  (reference.h, reference.cpp). PLUGINS have folders of their own. LIMITS says how long files may be, and where a
+  version's first kernel begins.
 - Plain C++ has no kernel and does not reach common/gpu.h, directly or through a header.
 - Exercises stand in versions/. A file that uses one vendor's names has the hardware in its own, such as
   versions/mma_sync_sm80.hip. In stages 1 and up every version has a kernel, or shares one of detail/;
@@ -38,7 +39,7 @@ from course_lib.cpp_source import (
     IS_CONSTANT, Definition, definitions, included, includes, line_count, line_of, without_comments)
 from course_lib.structure_rules import (
     BACKENDS, COMMENT_OF_A_KERNEL, COMPOSED, DEVICE_CODE, EXERCISE, FOLDERS, HAND_WRITTEN, IS_A_TEST, KERNEL,
-    LIMITS, NOT_ALONE, ONE_VENDOR, OWN_IN_EACH_STEP, STEP_FOLDER, TESTS, WAVE_SIZE, comment_above,
+    LIMITS, NOT_ALONE, ONE_VENDOR, OWN_IN_EACH_STEP, PLUGINS, STEP_FOLDER, TESTS, WAVE_SIZE, comment_above,
     first_picture, order, step_of, without_tables, words)
 
 
@@ -100,21 +101,26 @@ class Checker:
         return sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern)
                       if path.is_file())
 
+    def versions(self, step: str) -> list[str]:
+        return sorted(self.files(step, "versions/*.hip") + self.files(step, "versions/*.cpp"))
+
     def check_files(self, step: str, name: str) -> None:
         here = self.files(step)
         for missing in sorted({"README.md", f"{name}.h", f"{name}.cpp", f"{name}_test.cpp"} - {*here}):
             self.find(step, f"{missing} is missing")
-        if not self.files(step, "versions/*.hip"):
-            self.find(step, "versions/ has no .hip file")
+        if not self.versions(step):
+            self.find(step, "versions/ has no .hip or .cpp file")
         known = (rf"README\.md|exercise\.toml|{name}_test\.hip|\w+\.(h|cpp)"
-                 r"|versions/\w+\.hip|detail/\w+\.h")
+                 r"|versions/\w+\.(hip|cpp)|detail/\w+\.h")
+        if step in PLUGINS:
+            known += rf"|({PLUGINS[step]})/(\w+\.(h|hip|cpp)|detail/\w+\.h)"
         for extra in here:
             if not re.fullmatch(known, extra):
                 self.find(step, f"{extra} is no file of a step: see CONTRIBUTING.md")
         self.is_too_long(f"{step}/{name}.h", "NAME.h")
         for header in self.files(step, "detail/*.h"):
             self.is_too_long(f"{step}/{header}", "detail/*.h")
-        for source in self.files(step, "*.h") + self.files(step, "*.cpp"):
+        for source in self.files(step, "*.h") + self.files(step, "**/*.cpp"):
             self.check_plain(f"{step}/{source}")
         if f"{name}_test.hip" in here:
             source = f"{step}/{name}_test.hip"
@@ -149,7 +155,7 @@ class Checker:
         """The file of the first of kVersions: named like it, or defining the launcher in its entry."""
         contract = re.sub(r"//[^\n]*", "", self.read(f"{step}/{name}.h"))
         entry = re.search(r'\bkVersions\b[^=;]*=?\s*\{\s*\{\s*"(\w+)"([^;]*?\})\s*(,|\})', contract)
-        here = self.files(step, "versions/*.hip")
+        here = self.versions(step)
         if entry and f"versions/{entry[1]}.hip" in here:
             return f"versions/{entry[1]}.hip"
         for launcher in re.findall(r"\blaunch_\w+", entry[2]) if entry else ():
@@ -163,10 +169,10 @@ class Checker:
         if "kVersions" not in without_comments(self.read(f"{step}/{name}.h")):
             self.find(f"{step}/{name}.h", "lists no kVersions")
         first = self.first_version(step, name)
-        for version in self.files(step, "versions/*.hip"):
+        for version in self.versions(step):
             where = f"{step}/{version}"
             code = without_comments(self.read(where))
-            self.is_too_long(where, "versions/*.hip")
+            self.is_too_long(where, "a version")
             kernels = [line_of(code, found.start()) for found in KERNEL.finditer(code)]
             what = "the first version's" if version == first else "a version's"
             latest = LIMITS[f"line of {what} first kernel"]
@@ -187,7 +193,7 @@ class Checker:
     def check_names(self, step: str) -> None:
         """The versions of a step may be compiled as one file, so no two define the same thing."""
         owners: dict[tuple, str] = {}
-        for version in self.files(step, "versions/*.hip"):
+        for version in self.versions(step):
             for one in definitions(self.read(f"{step}/{version}")):
                 owner = owners.setdefault((one.name, one.kind), version)
                 if owner != version and (one.body or one.parameters < 0):
@@ -229,7 +235,7 @@ class Checker:
                     self.find(f"{step}/{source}:{line}", "exercises stand in versions/ only")
         text = self.read(f"{step}/exercise.toml")
         for found in re.finditer(r'^\s*file\s*=\s*"([^"]*)"', text, re.MULTILINE):
-            if found[1] not in self.files(step, "versions/*.hip"):
+            if found[1] not in self.versions(step):
                 line = line_of(text, found.start(1))
                 self.find(f"{step}/exercise.toml:{line}", f"{found[1]} is not a file of versions/")
 

@@ -126,7 +126,7 @@ def choose(courses: list[Course], count: int, seed: str) -> list[Chosen]:
 
 
 def files_of(course: Course) -> list[str]:
-    return sorted(f"versions/{path.name}" for path in course.step.folder.glob("versions/*.hip"))
+    return sorted(f"versions/{path.name}" for path in course.step.version_files().values())
 
 
 def mutants_of(course: Course, file: str) -> list[Mutant]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import terminal
 from .errors import USAGE, CourseError
-from .steps import Step
+from .steps import VERSION_SUFFIXES, Step
 
 CONTEXT = 3  # lines that stay of a folded run at each end
 ALIKE = 0.6  # from here on two lines are one that has changed, and its words are compared
@@ -55,9 +55,12 @@ class Fold:
 def version_file(step: Step, name: str) -> Path:
     """The file of a version. Raises CourseError(USAGE) where the step has none of that name."""
     names = step.versions()
-    plain = name.removesuffix(".hip").rpartition("/")[2]
-    if plain in names:
-        return step.folder / "versions" / f"{plain}.hip"
+    files = step.version_files()
+    plain = name.rpartition("/")[2]
+    for suffix in VERSION_SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    if plain in files:
+        return files[plain]
     near = difflib.get_close_matches(plain, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
     raise CourseError(f"{step.number} {step.name} has no version file '{name}': {hint}", USAGE)

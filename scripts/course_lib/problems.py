@@ -83,6 +83,12 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
                       r"expand \(N,C,1,1\)|expand \(H,W\)|every second column)   "
                       r"(?P<N>#)x(?P<C>#)x(?P<H>#)x(?P<W>#) float32"),
         ("allocations", r"(?P<steps>#) training steps: (?P<blocks>#) blocks, at most [\d.]+ MB at a time")],
+    "backends": [
+        ("dispatch", r"dispatch of an add   n=(?P<n>#) float32"),
+        ("network", r"softmax of (?P<inputs>#)-(?P<hidden>#)-(?P<outputs>#)   batch=(?P<batch>#) float32"),
+        ("gemm", r"matmul (?P<layout>NN)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#) float32"),
+        ("softmax", r"softmax   " + _MATRIX + " float32"),
+        ("conv2d", r"(?P<what>X \* W)   " + _CONVOLUTION + " float32")],
     "train_toy": [
         ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
                       + _TRAINED + r" epochs=(?P<epochs>#)")],

@@ -23,9 +23,11 @@ from typing import Any
 
 from .documents import is_name, is_of, is_path, is_plain, quoted, require_plain, shown
 from .results import is_amount, is_step
+from .steps import VERSION_SUFFIXES
 
 SCHEMA = 1
-ENDINGS = (".hip", ".h")  # of a learner's files: versions, and headers of the time when exercises stood in them
+# Of a learner's files: versions, and headers of the time when exercises stood in them.
+ENDINGS = (*VERSION_SUFFIXES, ".h")
 
 BROKEN = object()  # in place of a value of which nothing can be kept
 

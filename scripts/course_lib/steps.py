@@ -15,6 +15,8 @@ from .errors import USAGE, CourseError
 # there: none is faster there than it.
 LONG_TRAININGS = {"train_cnn": "graph", "train_shakespeare": "graph"}
 
+VERSION_SUFFIXES = (".hip", ".cpp")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -34,11 +36,16 @@ class Step:
     def versions(self) -> list[str]:
         """The names of its version files, in the order of the contract's kVersions where that has
         them; those that it leaves out come last."""
-        names = sorted(path.stem for path in (self.folder / "versions").glob("*.hip"))
+        names = sorted(self.version_files())
         contract = self.folder / f"{self.name}.h"
         text = contract.read_text(encoding="utf-8") if contract.is_file() else ""
         listed = re.findall(r'\{\s*"(\w+)"', text.partition("kVersions")[2])
         return sorted(names, key=lambda name: listed.index(name) if name in listed else len(listed))
+
+    def version_files(self) -> dict[str, Path]:
+        """The files of versions/ by their versions' names: kernels, or plain C++ where a version has none."""
+        return {path.stem: path for path in (self.folder / "versions").glob("*.*")
+                if path.suffix in VERSION_SUFFIXES}
 
     @property
     def has_test(self) -> bool:

@@ -10,7 +10,7 @@ LIMITS = {
     "lines of a file": 400,
     "lines of a test": 500,
     "lines of NAME.h": 120,
-    "lines of versions/*.hip": 200,
+    "lines of a version": 200,
     "lines of detail/*.h": 250,
     "line of a version's first kernel": 40,
     "line of the first version's first kernel": 29,
@@ -30,6 +30,7 @@ OWN_IN_EACH_STEP = re.compile("|".join([
     r"Problem|Product|Launch|Shape|Layout|Input|Row|Tensor|File|Workspace",  # what the step is about
     r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
+    r"add|reciprocal",  # operations of the framework, which kernels have as device functions
 ]))
 
 # Steps whose versions may be launches of earlier steps, without a kernel.
@@ -47,7 +48,11 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage6_cnn/04_train_cnn": "launches its layers, one by one, fused and as a graph",
             "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other",
             "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph",
-            "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code"}
+            "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code",
+            "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins"}
+
+# Steps with plug-ins: folders of sources that the program does not link.
+PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

@@ -45,6 +45,12 @@ def of(paths: Iterable[Path]) -> Symbols:
     return Symbols(those(STRONG), those(WEAK), those({"U"}))
 
 
+def inside(path: Path) -> frozenset[str]:
+    """Every name that a program or a library defines, also those that it keeps to itself."""
+    text = process.output(["nm", "--defined-only", str(path)], any_exit_code=True) or ""
+    return frozenset(name for _, name in LINE.findall(text))
+
+
 def plain(names: Iterable[str]) -> dict[str, str]:
     """The names as C++ writes them: "gemm::launch_tiled(float*, unsigned long)"."""
     wanted = sorted(names)

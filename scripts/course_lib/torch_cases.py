@@ -227,6 +227,8 @@ class Cases:
                   self.random(K)]
         if what.startswith("relu"):
             return Case(lambda x, w, bias: torch.relu(conv(x, w, bias)), inputs)
+        if what == "X * W":
+            return Case(lambda x, w: conv(x, w, None), inputs[:2])
         wanted = {"grad_X": (0,), "grad_W": (1,)}.get(what, (0, 1, 2))
         shape = N, K, (H + 2 * pad_h - R) // stride_h + 1, (W + 2 * pad_w - S) // stride_w + 1
         return Case(conv, inputs, wanted, self.random(*shape), "backward")
@@ -325,3 +327,9 @@ class Cases:
 
     def allocations(self, steps: int, blocks: int) -> Case:
         raise CannotDo("no PyTorch counterpart: the sizes are the program's own")
+
+    def dispatch(self, n: int) -> Case:
+        raise CannotDo("no PyTorch counterpart: what is timed is the host")
+
+    def network(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
+        raise CannotDo("no PyTorch counterpart: the program's own copies are timed")

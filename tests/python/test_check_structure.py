@@ -48,7 +48,7 @@ def test_a_project_that_follows_the_rules_passes(project):
 
 def test_a_step_without_versions_is_found(project):
     (project / STEP / "versions" / "naive.hip").unlink()
-    assert only_finding(project) == f"{STEP}: versions/ has no .hip file"
+    assert only_finding(project) == f"{STEP}: versions/ has no .hip or .cpp file"
 
 
 def test_a_step_without_a_row_or_without_a_build_is_found(project):
@@ -221,11 +221,11 @@ def test_a_missing_file_is_found(ladder, name):
 def test_a_step_with_an_empty_folder_of_versions_is_found(ladder):
     for version in (ladder / LADDER / "versions").iterdir():
         version.unlink()
-    assert f"{LADDER}: versions/ has no .hip file" in structure(ladder).stdout
+    assert f"{LADDER}: versions/ has no .hip or .cpp file" in structure(ladder).stdout
 
 
 @pytest.mark.parametrize("name", ["axpy.hip", "notes.txt", "versions/shared.h", "detail/kernel.hip",
-                                  "detail/deep/x.h", "data/x.csv", "versions/naive.cpp"])
+                                  "detail/deep/x.h", "data/x.csv", "versions/naive.c", "own/add.cpp"])
 def test_what_is_no_file_of_a_step_is_found(ladder, name):
     write(ladder, f"{LADDER}/{name}", "#pragma once\n")
     assert f"{LADDER}: {name} is no file of a step" in structure(ladder).stdout
@@ -302,6 +302,19 @@ def test_a_version_without_a_kernel_is_found_unless_a_detail_header_has_it(ladde
 def test_a_version_of_stage_0_may_be_host_code(project):
     write(project, "stage0_infra/05_memory_pool/versions/bump.hip", "void* take(size_t bytes) { return nullptr; }\n")
     assert "has no kernel" not in structure(project).stdout
+
+
+def test_a_version_of_plain_cpp_reaches_no_kernel(project):
+    version = "stage0_infra/05_memory_pool/versions/bump.cpp"
+    write(project, version, '#include "common/gpu.h"\n')
+    assert f"{version}:1: plain C++ includes common/gpu_runtime.h" in structure(project).stdout
+
+
+def test_a_step_with_plugins_has_a_folder_for_each(project):
+    for name in ("add.hip", "notes.txt"):
+        write(project, f"stage8_framework/02_backends/own/{name}", "\n")
+    found = structure(project).stdout
+    assert "own/add.hip is no file" not in found and "own/notes.txt is no file" in found
 
 
 @pytest.mark.parametrize("prose, fits", [

@@ -403,4 +403,4 @@ def test_course_diff(machine: Machine):
 def test_the_versions_of_the_course_are_in_the_order_of_their_ladder():
     for step in steps.discover(ROOT):
         names = step.versions()
-        assert names and sorted(names) == sorted(path.stem for path in step.folder.glob("versions/*.hip"))
+        assert names and sorted(names) == sorted(step.version_files())

@@ -108,10 +108,14 @@ def _with_own_files(chosen: list[steps.Step], build: Build, mine: Workspace) -> 
     programs = OwnPrograms(build, mine.folder,
                            [path.relative_to(mine.folder) for path in mine.all_files()], folder)
     used = {step: programs.add(step) for step in chosen}
-    if any(used.values()):
+    loads = [step for step in chosen if step.name == "backends"]
+    plugin = programs.add_plugin() if loads else []
+    if plugin or any(used.values()):
         programs.make()
     for step in chosen:
         _say_whose(step, used[step])
+    if plugin:
+        say(f"own:mine, a device beside own, runs your {', '.join(map(str, plugin))}", "green")
     own = Build(build.root, folder, build.backend, build.environment)
     return {step: own if used[step] else build for step in chosen}
 
