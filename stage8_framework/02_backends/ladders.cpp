@@ -96,7 +96,7 @@ double host_ns(Run&& run, Wait&& wait) {
 
 }  // namespace
 
-Place place_of(const std::string& version, Device& device) {
+RunsOn runs_on(const std::string& version, Device& device) {
   if (!Measurement::kIsCpu || version != "plugin") return {device, nullptr, wait_for_device};
   framework::PluginDevice& own = framework::plugin_device(framework::device("own"));
   return {own, static_cast<hipStream_t>(own.stream()), [&own] { own.wait(); }};
@@ -117,7 +117,7 @@ void run_dispatch(const Options& options, Report& report) {
   std::vector<Row> rows;
   struct Launched {
     Launch launch;
-    Place place;
+    RunsOn place;
     Call call;
   };
   std::vector<Launched> launches;
@@ -127,7 +127,7 @@ void run_dispatch(const Options& options, Report& report) {
     row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
     row.shape = {kSmall};
     if (row.name == std::string("plugin")) row.skipped = reason_to_skip("own");
-    const Place place = row.skipped.empty() ? place_of(version.name, device) : Place{device};
+    const RunsOn place = row.skipped.empty() ? runs_on(version.name, device) : RunsOn{device};
     const Launched& launched =
         launches.emplace_back(Launched{version.launch, place, addition_on(place.device)});
     if (!row.skipped.empty()) continue;

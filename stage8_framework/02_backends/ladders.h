@@ -14,13 +14,13 @@ namespace backends {
 
 // Where the tensors of a version of the dispatch lie, and its stream. On the CPU backend a plug-in
 // has a runtime of its own, so that `plugin` works in own's memory; on a GPU all share the driver.
-struct Place {
+struct RunsOn {
   framework::Device& device;
   hipStream_t stream = nullptr;
   std::function<void()> wait = [] {};  // until all that is queued is done
 };
 // Of the others, and on a GPU of all: `device`, in the default stream.
-Place place_of(const std::string& version, framework::Device& device);
+RunsOn runs_on(const std::string& version, framework::Device& device);
 
 // From a Call to a launcher: the host's time of a call, and what it is above that of the launcher.
 void run_dispatch(const Options& options, Report& report);

@@ -103,7 +103,7 @@ TEST_CASE("every version of the dispatch adds") {
       INFO(version.name << " n=" << n);
       const auto a = testing::random_floats(static_cast<size_t>(n), 0),
                  b = testing::random_floats(static_cast<size_t>(n), 1);
-      const backends::Place place = backends::place_of(version.name, device);
+      const backends::RunsOn place = backends::runs_on(version.name, device);
       framework::Device& on = place.device;
       const Call call = addition(on, Tensor::from_host(on, a, {n}), Tensor::from_host(on, b, {n}));
       const std::vector<float> unwritten(a.size(), -77);
@@ -123,8 +123,8 @@ TEST_CASE("every version of the dispatch queues on its stream") {
   const Tensor& out = call.outputs[0];
   for (const auto& version : testing::chosen(backends::kVersions)) {
     INFO(version.name);
-    // A stream of one runtime is none of another's: see Place.
-    if (&backends::place_of(version.name, device).device != &device) continue;
+    // A stream of one runtime is none of another's: see RunsOn.
+    if (&backends::runs_on(version.name, device).device != &device) continue;
     testing::require_same_in_graph([&] { gpu::poison(out.data(), 1009 * sizeof(float)); },
                                    [&](hipStream_t stream) { version.launch(call, stream); },
                                    [&] { return out.to_host<float>(); });
