@@ -8,6 +8,7 @@ files:
     shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
     arguments = []                    # further words for its command line
     aligned = true                    # optional: kernels rely on HIP's alignment of whole buffers
+    optimized = false                 # optional: `check` compiles without any optimization
     races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too
 
     [[exercise]]
@@ -97,6 +98,7 @@ class Course:
     exercises: tuple[Exercise, ...]
     races: RaceRun = RaceRun("", ())
     aligned: bool = False  # kernels rely on the alignment of whole buffers
+    optimized: bool = True  # else a check compiles at -O0: many kernels, and little for them to do
 
     @property
     def files(self) -> list[str]:
@@ -266,7 +268,7 @@ def load(step: Step) -> Course:
             if not _is_of(value, keys[key]):
                 raise wrong(f"{place}: '{key}' is not a {getattr(keys[key], '__name__', keys[key])}")
 
-    taken(declared, {"shapes": list[str], "arguments": list[str], "aligned": bool, "races": dict,
+    taken(declared, {"shapes": list[str], "arguments": list[str], "aligned": bool, "optimized": bool, "races": dict,
                      "exercise": list[dict]}, "the file")
     taken(declared.get("races", {}), {"size": str, "arguments": list[str]}, "'races'")
     found = {}
@@ -311,4 +313,5 @@ def load(step: Step) -> Course:
     races = declared.get("races", {})
     return Course(step, shapes, arguments, tuple(exercises),
                   RaceRun(races.get("size", shapes[0] if shapes else ""),
-                          tuple(races.get("arguments", arguments))), declared.get("aligned", False))
+                          tuple(races.get("arguments", arguments))), declared.get("aligned", False),
+                  declared.get("optimized", True))

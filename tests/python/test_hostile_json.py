@@ -332,6 +332,7 @@ def test_list_and_progress_show_anything(tmp_path: Path, capsys, monkeypatch):
 TOML = """shapes = ["1", "257"]
 arguments = []
 aligned = true
+optimized = false
 races = { size = "300" }
 [[exercise]]
 name = "one"

@@ -150,6 +150,19 @@ def test_only_the_learners_file_is_compiled_and_it_comes_first(compiler, step, m
     assert len([command for command in ran if " -c " in command]) == 1
 
 
+def test_a_step_may_ask_for_no_optimization_in_its_checks(build, step, tmp_path, monkeypatch):
+    declared = step.folder / "exercise.toml"
+    declared.write_text("optimized = false\n" + declared.read_text())
+    compiler = compiling.Compiler(build, exercises.load(step), tmp_path / "check" / "sum")
+    ran = []
+    monkeypatch.setattr(process, "limited", lambda words, *rest, **more: (ran.append(words[-1]), (0, "", ""))[1])
+    command, made = compiler.command_of("versions/naive.hip")
+    assert " -O0 " in compiler.adapted(command, made, "new.o", fast=True)
+    assert " -O3 " in compiler.adapted(command, made, "new.o", fast=False)
+    # What is precompiled fits only compilations that optimize as much.
+    assert {re.search(r"gpu-cpu[^/]*", words)[0] for words in ran} == {"gpu-cpu-O0", "gpu-cpu-timed"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
