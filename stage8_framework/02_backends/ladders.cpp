@@ -117,7 +117,7 @@ void run_dispatch(const Options& options, Report& report) {
   std::vector<Row> rows;
   struct Launched {
     Launch launch;
-    RunsOn place;
+    RunsOn runs_on;
     Call call;
   };
   std::vector<Launched> launches;
@@ -154,8 +154,8 @@ void run_dispatch(const Options& options, Report& report) {
   host_ns(direct, wait_for_device);  // the first launch loads code
   time_rounds(rows, options, [&](size_t i) {
     alone.push_back(host_ns(direct, wait_for_device));
-    const auto& [launch, place, of_row] = launches[i];
-    const double ns = host_ns([&] { launch(of_row, place.stream); }, place.wait);
+    const Launched& row = launches[i];
+    const double ns = host_ns([&] { row.launch(row.call, row.runs_on.stream); }, row.runs_on.wait);
     above[i].push_back(ns - alone.back());
     return 1e-6 * ns;
   });
