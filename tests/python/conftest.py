@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from course_lib import exercises, steps  # noqa: E402
+from course_lib.build import Build  # noqa: E402
 from course_lib.workspace import Workspace  # noqa: E402
 
 README = """# A course
@@ -70,6 +71,19 @@ def write(root: Path, name: str, text: str) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def built_by(commands: list[str], root: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """A build of the tree `root` in the folder `made`, by these commands, which a ninja of its own lists."""
+    for command in commands:
+        subprocess.run(["sh", "-c", command], cwd=made, check=True)
+    (tmp_path / "commands").write_text("\n".join(commands) + "\n")
+    (tmp_path / "bin").mkdir()
+    ninja = tmp_path / "bin" / "ninja"
+    ninja.write_text(f"#!/bin/sh\ncat '{tmp_path}/commands'\n")
+    ninja.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ninja.parent}:{os.environ['PATH']}")
+    return Build(root, made, "cpu", dict(os.environ))
 
 
 def commit() -> str:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import built_by
 from course_lib.build import Build
 from course_lib.own_programs import MINE, OWN, OwnPrograms
 
@@ -60,15 +61,7 @@ def build(tmp_path: Path, monkeypatch) -> Build:
                  f": && {compiler} -shared -Wl,--exclude-libs,ALL -o {OWN} CMakeFiles/own/plugin.cpp.o  "
                  "libstep_sum.a && :"]
     (made / OWN).parent.mkdir()
-    for command in commands:
-        subprocess.run(["sh", "-c", command], cwd=made, check=True)
-    (tmp_path / "commands").write_text("\n".join(commands) + "\n")
-    (tmp_path / "bin").mkdir()
-    ninja = tmp_path / "bin" / "ninja"
-    ninja.write_text(f"#!/bin/sh\ncat '{tmp_path}/commands'\n")
-    ninja.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{ninja.parent}:{os.environ['PATH']}")
-    return Build(root, made, "cpu", dict(os.environ))
+    return built_by(commands, root, made, tmp_path, monkeypatch)
 
 
 def planned(build: Build, files: dict[str, str]) -> tuple[list[str], list[str]]:

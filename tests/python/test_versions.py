@@ -6,12 +6,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Machine
+from conftest import ROOT, Machine, built_by
 from course_lib import compiling, diffs, exercises, process, steps, symbols
 from course_lib.build import Build
 from course_lib.errors import CourseError
@@ -105,15 +104,7 @@ def build(step: steps.Step, tmp_path: Path, monkeypatch) -> Build:
                  f": && {compiler} -O3 CMakeFiles/sum.dir/sum.cpp.o -o stage1_vector/sum  libstep_sum.a && :"]
     for path in (*sources, "stage1_vector/sum"):
         (made / path).parent.mkdir(parents=True, exist_ok=True)
-    for command in commands:
-        subprocess.run(["sh", "-c", command], cwd=made, check=True)
-    (tmp_path / "commands").write_text("\n".join(commands) + "\n")
-    (tmp_path / "bin").mkdir()
-    ninja = tmp_path / "bin" / "ninja"
-    ninja.write_text(f"#!/bin/sh\ncat '{tmp_path}/commands'\n")
-    ninja.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{ninja.parent}:{os.environ['PATH']}")
-    return Build(root, made, "cpu", dict(os.environ))
+    return built_by(commands, root, made, tmp_path, monkeypatch)
 
 
 @pytest.fixture
