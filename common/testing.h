@@ -107,6 +107,18 @@ Chosen<Versions> chosen(Versions&& versions) {
 
 // ---- Inputs -----------------------------------------------------------------------------------
 
+// What the E says that f() must throw.
+template <class E, class F>
+std::string what_of(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  FAIL("nothing was thrown");
+  return "";
+}
+
 // n numbers of sequence `stream`, uniform in [-1, 1), or in [shift - scale, shift + scale).
 inline std::vector<float> random_floats(size_t n, std::uint32_t stream, float scale,
                                         float shift = 0) {

@@ -33,19 +33,9 @@ Call addition(const Tensor& a, const Tensor& b) {
   return call;
 }
 
-template <class E, class F>
-std::string what_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return "";
-}
 std::string refused(Call call) {
   const int outputs = call.output_count;
-  const std::string text = what_of<std::invalid_argument>([&] { run(call); });
+  const std::string text = testing::what_of<std::invalid_argument>([&] { run(call); });
   REQUIRE(call.output_count == outputs);
   for (int i = outputs; i < kMaxOutputs; ++i) REQUIRE(!call.outputs[i].is_defined());
   return text;
@@ -94,8 +84,8 @@ TEST_CASE("a call that is wrong is refused in one line, and nothing has changed"
   tensor::GpuDevice other;
   REQUIRE(contains_text(into(Tensor::empty(other, {2, 3})), "one tensor is on fake, one on "));
   const Tensor elsewhere = Tensor::empty(other, {2});
-  REQUIRE(
-      contains_text(what_of<std::invalid_argument>([&] { neg(elsewhere); }), "is of no plug-in"));
+  REQUIRE(contains_text(testing::what_of<std::invalid_argument>([&] { neg(elsewhere); }),
+                        "is of no plug-in"));
   REQUIRE(record.adds == 0);
   REQUIRE(on.a.version() == 0);
 }
@@ -126,7 +116,7 @@ TEST_CASE("the policy says who is asked, and what ran elsewhere is counted") {
   use(on.device, "fake_quick");
   add(on.a.transpose(0, 1), on.b.transpose(0, 1));
   REQUIRE((record.adds == 0 && record.copies == 0 && record.quick_adds == 1));
-  const std::string nobody = what_of<std::runtime_error>([&] { neg(on.a); });
+  const std::string nobody = testing::what_of<std::runtime_error>([&] { neg(on.a); });
   REQUIRE(
       contains_text(nobody, "neg of f32 (2,3) on fake: fake_quick: it has no such operation; "));
   REQUIRE(contains_text(nobody, "reference, fake would take it"));  // and others before them
@@ -137,12 +127,13 @@ TEST_CASE("the policy says who is asked, and what ran elsewhere is counted") {
   const PluginDevice::Fallback row = fallbacks(on.device).back();
   REQUIRE((row.op == &op_named("neg") && row.wanted == "fake_quick" && row.by == "fake"));
   REQUIRE((row.reason == "it has no such operation" && row.times == 2));
-  const std::string text = what_of<std::invalid_argument>([&] { use(on.device, "fake,nobody"); });
+  const std::string text =
+      testing::what_of<std::invalid_argument>([&] { use(on.device, "fake,nobody"); });
   REQUIRE(text == "no plug-in nobody works in the memory of fake: there is fake, fake_quick");
   neg(on.a);  // the policy is as before
   REQUIRE(fallbacks(on.device).back().times == 3);
   const Tensor doubles = Tensor::empty(on.device, {2}, Dtype::f64);
-  REQUIRE(contains_text(what_of<std::runtime_error>([&] { add(doubles, doubles); }),
+  REQUIRE(contains_text(testing::what_of<std::runtime_error>([&] { add(doubles, doubles); }),
                         "fake_quick: only f32 is supported; fake: only f32 is supported; "));
 }
 
@@ -180,17 +171,19 @@ TEST_CASE("a kernel is chosen by its name") {
   add(on.a, on.b);
   REQUIRE(record.kernel == 2);
   const std::string text =
-      what_of<std::invalid_argument>([&] { kernel(on.device, "add", "swift"); });
+      testing::what_of<std::invalid_argument>([&] { kernel(on.device, "add", "swift"); });
   REQUIRE(text == "kernel swift of add on fake: there is naive, tiled");
   add(on.a, on.b);
   REQUIRE(record.kernel == 2);
   kernel(on.device, "add", "");
   add(on.a, on.b);
   REQUIRE(record.kernel == 0);
-  REQUIRE(contains_text(what_of<std::invalid_argument>([&] { kernel(on.device, "neg", "naive"); }),
-                        "there is but one"));
   REQUIRE(contains_text(
-      what_of<std::invalid_argument>([&] { kernel(on.device, "matmull", "naive"); }), "matmul"));
+      testing::what_of<std::invalid_argument>([&] { kernel(on.device, "neg", "naive"); }),
+      "there is but one"));
+  REQUIRE(contains_text(
+      testing::what_of<std::invalid_argument>([&] { kernel(on.device, "matmull", "naive"); }),
+      "matmul"));
 }
 
 TEST_CASE("a backend that fails leaves everything usable") {
@@ -207,14 +200,16 @@ TEST_CASE("a backend that fails leaves everything usable") {
   }
   REQUIRE((call.output_count == 0 && !call.outputs[0].is_defined()));
   record.fail_code = -1;
-  REQUIRE(contains_text(what_of<std::runtime_error>([&] { run(call); }), "by fake on fake"));
+  REQUIRE(
+      contains_text(testing::what_of<std::runtime_error>([&] { run(call); }), "by fake on fake"));
   run(call);
   REQUIRE(call.outputs[0].version() == 1);
   record.fail_code = -1;
   REQUIRE_THROWS(run(call));  // an output that was given stays, unwritten
   REQUIRE((call.outputs[0].is_defined() && call.outputs[0].version() == 1));
   record.is_out_of_memory = true;
-  const std::string text = what_of<gpu::Error>([&] { Tensor::empty(on.device, {1 << 28}); });
+  const std::string text =
+      testing::what_of<gpu::Error>([&] { Tensor::empty(on.device, {1 << 28}); });
   REQUIRE(contains_text(text, "on fake: out of memory"));
   record.is_out_of_memory = false;
   REQUIRE(add(on.a, on.b).to_host<float>() == Floats{11, 22, 33, 44, 55, 66});
@@ -222,14 +217,15 @@ TEST_CASE("a backend that fails leaves everything usable") {
 
 TEST_CASE("a plug-in without a device, and a name that is taken") {
   fake::device();
-  REQUIRE(what_of<std::invalid_argument>([] { device("fake_none"); }) ==
+  REQUIRE(testing::what_of<std::invalid_argument>([] { device("fake_none"); }) ==
           "device fake_none: fake_none has no device");
-  REQUIRE(contains_text(what_of<std::invalid_argument>([] { device("fake_quick"); }),
+  REQUIRE(contains_text(testing::what_of<std::invalid_argument>([] { device("fake_quick"); }),
                         "works in the memory of others (fake) and has none"));
   static const CourseBackend again = fake::table("fake");
-  REQUIRE(contains_text(what_of<std::invalid_argument>([] { add_backend(&again); }),
+  REQUIRE(contains_text(testing::what_of<std::invalid_argument>([] { add_backend(&again); }),
                         "fake is there already"));
   static CourseBackend old = fake::table("old");
   old.abi_version = 0;
-  REQUIRE(contains_text(what_of<std::invalid_argument>([] { add_backend(&old); }), "version"));
+  REQUIRE(
+      contains_text(testing::what_of<std::invalid_argument>([] { add_backend(&old); }), "version"));
 }

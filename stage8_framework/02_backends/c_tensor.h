@@ -1,8 +1,10 @@
-// What the plug-ins ask of a CourseTensor.
+// What the plug-ins share: what they ask of a CourseTensor, and how they refuse.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 #include "stage8_framework/01_tensor/layout.h"
 #include "stage8_framework/02_backends/abi.h"
@@ -48,6 +50,32 @@ inline size_t rows(const CourseTensor& t) {
   size_t product = 1;
   for (int axis = 0; axis + 1 < t.rank; ++axis) product *= extent(t, axis);
   return product;
+}
+
+// The last two axes of a tensor as a BLAS takes a matrix: row-major, or transposed.
+struct Matrix {
+  const float* data;
+  size_t ld;           // between the starts of two stored rows
+  bool is_transposed;  // stored as (columns, rows)
+};
+// False where neither of the two axes has stride 1, or rows overlap. The stride of an axis of one
+// element is never used.
+inline bool to_matrix(const CourseTensor& t, Matrix* matrix) {
+  const std::int64_t rows = t.extent[t.rank - 2], cols = t.extent[t.rank - 1];
+  const std::int64_t down = t.stride[t.rank - 2], along = t.stride[t.rank - 1];
+  const bool are_rows = (along == 1 || cols == 1) && (down >= cols || rows == 1);
+  const bool are_columns = (down == 1 || rows == 1) && (along >= rows || cols == 1);
+  const std::int64_t ld = are_rows ? (rows == 1 ? cols : down) : (cols == 1 ? rows : along);
+  *matrix = {floats(t), static_cast<size_t>(std::max(ld, std::int64_t{1})), !are_rows};
+  return are_rows || are_columns;
+}
+
+// Says why a function of the table has failed, and returns what the function then returns. `code`:
+// the device's error, or -1.
+inline std::int32_t fail(CourseError* error, std::int32_t code, const char* reason) {
+  error->code = code;
+  std::snprintf(error->text, sizeof error->text, "%s", reason);
+  return 1;
 }
 
 }  // namespace framework

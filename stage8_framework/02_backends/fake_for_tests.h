@@ -7,7 +7,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -32,11 +31,7 @@ struct Record {
 };
 inline Record record;
 
-inline std::int32_t fail(CourseError* error, std::int32_t code, const char* text) {
-  error->code = code;
-  std::snprintf(error->text, sizeof error->text, "%s", text);
-  return 1;
-}
+using framework::fail;
 
 inline std::int32_t one_device() { return 1; }
 inline std::int32_t no_device() { return 0; }

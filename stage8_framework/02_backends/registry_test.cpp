@@ -15,18 +15,6 @@ namespace {
 
 const std::string kBroken = COURSE_BROKEN_FOLDER;
 
-// What a call says that must throw an E.
-template <class E, class F>
-std::string what_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return "";
-}
-
 void require_refused(const std::string& path, const std::string& words) {
   const Plugin plugin = framework::load_plugin("some", path);
   CAPTURE(path, plugin.refused);
@@ -88,7 +76,7 @@ TEST_CASE("a device has a plug-in's name and a number") {
   REQUIRE(&reference == &framework::device("own:reference"));
   REQUIRE(std::string(reference.name()) == "reference");
   const auto says = [](const char* name) {
-    return what_of<std::invalid_argument>([&] { framework::device(name); });
+    return testing::what_of<std::invalid_argument>([&] { framework::device(name); });
   };
   REQUIRE(says("reference:7") == "device reference:7: reference has 1 device");
   REQUIRE(contains_text(says("nobody"), "device nobody: there is no libcourse_nobody.so in "));
@@ -111,7 +99,7 @@ TEST_CASE("a tensor goes from device to device") {
   const Tensor none = framework::to(Tensor::empty(own, {0, 3}, framework::Dtype::u8), reference);
   REQUIRE(none.elements() == 0);
   const std::string text =
-      what_of<std::invalid_argument>([&] { framework::add(x, y.transpose(0, 1)); });
+      testing::what_of<std::invalid_argument>([&] { framework::add(x, y.transpose(0, 1)); });
   REQUIRE(text ==
           "add of f32 (2,3) and f32 (2,3): one tensor is on reference, one on own: bring them "
           "together by to()");

@@ -1,9 +1,7 @@
 // The plug-in `own`: the course's own kernels, on the backend that this build is for. Memory, order
 // and graphs are those of the runtime; an operation is an adapter to a launcher of stages 1 to 7.
-#include <cstdio>
 #include <cstring>
 #include <exception>
-#include <string>
 
 #include "common/gpu_runtime.h"
 #include "stage8_framework/02_backends/own/own.h"
@@ -21,20 +19,15 @@ hipEvent_t event_of(void* event) { return static_cast<hipEvent_t>(event); }
 // Does `work` on the device of `state`. What it throws ends here: nothing crosses the table.
 template <class Work>
 std::int32_t guarded(void* state, CourseError* error, Work&& work) {
-  std::int32_t code = -1;
-  std::string text;
   try {
     HIP_CHECK(hipSetDevice(static_cast<State*>(state)->device));
     work();
     return 0;
   } catch (const gpu::Error& failed) {
-    code = failed.code, text = failed.what();
+    return fail(error, failed.code, failed.what());
   } catch (const std::exception& failed) {
-    text = failed.what();
+    return fail(error, -1, failed.what());
   }
-  error->code = code;
-  std::snprintf(error->text, sizeof error->text, "%s", text.c_str());
-  return 1;
 }
 // The same for what can't be refused: there is nobody to tell.
 template <class Work>

@@ -11,24 +11,6 @@ namespace {
 
 // ---- matmul: y[..., m, n] = sum over k of a[..., m, k] b[..., k, n] -----------------------------
 
-// The last two axes of a tensor as a matrix of step 2.3.
-struct Matrix {
-  bool is_stored = false;      // some distance between rows, or columns, that describes it
-  bool is_transposed = false;  // columns are neighbours in memory, not rows
-  size_t ld = 1;
-};
-Matrix matrix_of(const CourseTensor& t) {
-  const std::int64_t rows = t.extent[t.rank - 2], cols = t.extent[t.rank - 1];
-  const std::int64_t down = t.stride[t.rank - 2], along = t.stride[t.rank - 1];
-  Matrix m;
-  if ((along == 1 || cols == 1) && (down >= cols || rows == 1))
-    m = {true, false, static_cast<size_t>(rows == 1 ? cols : down)};
-  else if ((down == 1 || rows == 1) && (along >= rows || cols == 1))
-    m = {true, true, static_cast<size_t>(cols == 1 ? rows : along)};
-  if (m.ld == 0) m.ld = 1;
-  return m;
-}
-
 // The distance between two matrices of a batch, where one distance can say it: y's leading axes
 // counted as one. A tensor that has fewer of them, or one of extent 1, is repeated.
 bool batch_stride(const CourseTensor& t, const CourseTensor& y, size_t* stride) {
@@ -52,8 +34,9 @@ const char* supports_matmul(const CourseCall& call) {
   size_t stride;
   if (!batch_stride(a, y, &stride) || !batch_stride(b, y, &stride))
     return "the batch must have one stride";
-  const Matrix left = matrix_of(a), right = matrix_of(b);
-  if (!left.is_stored || !right.is_stored) return "rows or columns must be neighbours in memory";
+  Matrix left, right;
+  if (!to_matrix(a, &left) || !to_matrix(b, &right))
+    return "rows or columns must be neighbours in memory";
   if (left.is_transposed && right.is_transposed) return "both matrices are transposed";
   const bool is_plain = is_contiguous(a) && is_contiguous(b) && y.rank == 2;
   const std::int32_t kernel = call.kernel;
@@ -66,7 +49,8 @@ void run_matmul(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   if (elements(y) == 0) return;
   const size_t M = extent(y, -2), N = extent(y, -1), K = extent(a, -1);
-  const Matrix left = matrix_of(a), right = matrix_of(b);
+  Matrix left, right;
+  to_matrix(a, &left), to_matrix(b, &right);
   gemm::Product p = gemm::contiguous(floats(y), floats(a), floats(b), M, N, K);
   p.layout = left.is_transposed    ? gemm::Layout::TN
              : right.is_transposed ? gemm::Layout::NT

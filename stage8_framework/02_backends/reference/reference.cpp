@@ -1,11 +1,11 @@
 // The plug-in `reference`: every operation of kOps in plain loops, in double, for any strides. It
 // is what an operation means, and what all other backends are compared with. It works in the memory
 // of the host, and has done its work when run() returns.
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 
+#include "stage8_framework/02_backends/c_tensor.h"
 #include "stage8_framework/02_backends/reference/operations.h"
 
 namespace reference {
@@ -22,14 +22,7 @@ const std::vector<Operation>& operations() {
   return all;
 }
 
-std::int32_t failed(CourseError* error, const char* text) {
-  error->code = -1;
-  std::snprintf(error->text, sizeof error->text, "%s", text);
-  return 1;
-}
-
-// ---- Memory: the host's
-// ---------------------------------------------------------------------------
+// ---- Memory: the host's -------------------------------------------------------------------------
 
 std::int32_t device_count() { return 1; }
 
@@ -45,7 +38,7 @@ std::int32_t allocate(void*, size_t bytes, void** block, CourseError* error) {
   if (bytes == 0) return 0;
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (rounded >= bytes) *block = std::aligned_alloc(kAlignment, rounded);
-  return *block == nullptr ? failed(error, "out of memory on the host") : 0;
+  return *block == nullptr ? framework::fail(error, -1, "out of memory on the host") : 0;
 }
 void free_block(void*, void* block) { std::free(block); }
 
@@ -54,8 +47,7 @@ std::int32_t copy_bytes(void*, void* to, const void* from, size_t bytes, void*, 
   return 0;
 }
 
-// ---- Operations
-// -----------------------------------------------------------------------------------
+// ---- Operations ---------------------------------------------------------------------------------
 
 std::int32_t find(void*, const char* name) {
   for (size_t i = 0; i < operations().size(); ++i)
@@ -77,7 +69,7 @@ std::int32_t run(void*, const CourseCall* call, void*, CourseError* error) {
     operations()[static_cast<size_t>(call->op)].run(Arguments(*call));
     return 0;
   } catch (const std::exception& exception) {  // no memory for sums
-    return failed(error, exception.what());
+    return framework::fail(error, -1, exception.what());
   }
 }
 

@@ -1,7 +1,6 @@
 // The plug-in `vendor`: the libraries that the makers of the hardware write, as far as CMake has
 // found them. It works in the memory of `own`, on device 0: the libraries' handles belong to one
 // device.
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -29,19 +28,13 @@ constexpr int kCount = static_cast<int>(std::size(kOperations));
 
 std::mutex one_at_a_time;  // a library's handle has one stream and one workspace
 
-std::int32_t refuse(CourseError* error, int code, const char* text) {
-  error->code = code;
-  std::snprintf(error->text, sizeof error->text, "%s", text);
-  return 1;
-}
-
 std::int32_t device_count() {
   int count = 0;
   return hipGetDeviceCount(&count) == hipSuccess && count > 0 ? 1 : 0;
 }
 
 std::int32_t open(std::int32_t device, void** state, CourseError* error) {
-  if (device != 0) return refuse(error, -1, "vendor works on device 0 alone");
+  if (device != 0) return framework::fail(error, -1, "vendor works on device 0 alone");
   static int opened;
   *state = &opened;
   return 0;
@@ -85,11 +78,11 @@ std::int32_t run(void*, const CourseCall* call, void* stream, CourseError* error
     kOperations[call->op].run(*call, stream);
     return 0;
   } catch (const gpu::Error& failed) {
-    return refuse(error, failed.code, failed.what());
+    return framework::fail(error, failed.code, failed.what());
   } catch (const std::exception& failed) {
-    return refuse(error, -1, failed.what());
+    return framework::fail(error, -1, failed.what());
   } catch (...) {  // a library may throw anything
-    return refuse(error, -1, "the library threw what is no std::exception");
+    return framework::fail(error, -1, "the library threw what is no std::exception");
   }
 }
 

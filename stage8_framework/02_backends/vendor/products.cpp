@@ -9,27 +9,6 @@ namespace {
 
 constexpr int kMaxRank = 8;
 
-// The last two axes of a tensor as the BLAS takes them. False where neither of them has stride 1,
-// or rows overlap.
-bool to_matrix(const CourseTensor& tensor, Matrix* matrix) {
-  const int rank = tensor.rank;
-  const std::int64_t rows = tensor.extent[rank - 2], cols = tensor.extent[rank - 1];
-  // The stride of an axis of one element is never used.
-  const std::int64_t down = rows == 1 ? cols : tensor.stride[rank - 2];
-  const std::int64_t right = cols == 1 ? 1 : tensor.stride[rank - 1];
-  matrix->data = floats(tensor);
-  if (right == 1 && down >= cols) {
-    matrix->is_transposed = false, matrix->ld = static_cast<std::size_t>(down);
-    return true;
-  }
-  const std::int64_t column = cols == 1 ? rows : right;
-  if ((rows == 1 || down == 1) && column >= rows) {
-    matrix->is_transposed = true, matrix->ld = static_cast<std::size_t>(column);
-    return true;
-  }
-  return false;
-}
-
 // A BLAS of the processor counts in int.
 bool is_small(const CourseTensor& tensor) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();

@@ -24,6 +24,8 @@ using framework::extent;
 using framework::floats;
 using framework::is_absent;
 using framework::is_contiguous;
+using framework::Matrix;
+using framework::to_matrix;
 
 inline constexpr const char* kContiguous = "inputs must be row-major without gaps";
 
@@ -50,12 +52,7 @@ const char* supports_softmax(const CourseCall& call);
 void run_softmax(const CourseCall& call, void* stream);
 
 // gpu_blas.cpp or openblas.cpp: C = op(A) op(B) + beta C for row-major matrices, op(A) (M,K), op(B)
-// (K,N) and C (M,N), where ld is the distance between the starts of two stored rows.
-struct Matrix {
-  const float* data;
-  std::size_t ld;
-  bool is_transposed;  // stored as (columns, rows)
-};
+// (K,N) and C (M,N).
 void gemm(std::size_t M, std::size_t N, std::size_t K, const Matrix& a, const Matrix& b, float beta,
           float* c, void* stream);
 // Each of the rows of y (rows, cols) becomes `row` (cols).

@@ -7,13 +7,13 @@
 // Costs: the structs of a call are filled on the stack: some ten numbers for each tensor.
 #include "stage8_framework/02_backends/abi.h"
 
-#include <cstdio>
 #include <cstring>
 
 #include "common/error.h"
 #include "stage1_vector/01_vector_add/vector_add.h"
 #include "stage8_framework/02_backends/backends.h"
 #include "stage8_framework/02_backends/c_call.h"
+#include "stage8_framework/02_backends/c_tensor.h"
 
 namespace framework {
 
@@ -42,17 +42,13 @@ std::int32_t find(void*, const char* op) { return std::strcmp(op, "add") == 0 ? 
 // Nothing is thrown across the table.
 std::int32_t run(void*, const CourseCall* call, void* stream, CourseError* error) {
   const CourseTensor &a = call->inputs[0], &b = call->inputs[1], &out = call->outputs[0];
-  size_t n = 1;
-  for (int axis = 0; axis < out.rank; ++axis) n *= static_cast<size_t>(out.extent[axis]);
   try {
     vector_add::launch_vectorized_add(static_cast<float*>(out.data), static_cast<float*>(a.data),
-                                      static_cast<float*>(b.data), n,
+                                      static_cast<float*>(b.data), framework::elements(out),
                                       static_cast<hipStream_t>(stream));
     return 0;
   } catch (const gpu::Error& failed) {
-    error->code = failed.code;
-    std::snprintf(error->text, sizeof error->text, "%s", failed.what());
-    return 1;
+    return framework::fail(error, failed.code, failed.what());
   }
 }
 
