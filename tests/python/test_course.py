@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Machine
-from course_lib import python_env, results, steps
+from course_lib import process, python_env, results, steps
 from course_lib.errors import CourseError
 
 # ---- Steps -------------------------------------------------------------------------------------
@@ -247,8 +247,16 @@ def test_test_runs_ctest_and_then_pytest(machine: Machine):
     ctest = next(i for i, call in enumerate(calls) if call.startswith("ctest "))
     pytest_call = next(i for i, call in enumerate(calls) if call.startswith("python3 -m pytest"))
     assert ctest < pytest_call
+    assert f" -n {min(process.cpu_count(), 8)} --dist loadfile " in calls[pytest_call]
     assert "--output-on-failure" in calls[ctest]
     assert f"-DPython3_EXECUTABLE={machine.root}/.venv/bin/python3" in "\n".join(calls)
+
+
+def test_pytest_alone_runs_one_test_after_the_other(machine: Machine):
+    machine.fake("python3", 'case "$*" in *xdist*) exit 1 ;; esac', machine.root / ".venv" / "bin")
+    assert machine.course("test", "--no-setup").returncode == 0
+    pytest_call = next(call for call in machine.calls() if call.startswith("python3 -m pytest"))
+    assert " -n " not in pytest_call
 
 
 def test_test_of_one_step_is_only_that_step(machine: Machine):

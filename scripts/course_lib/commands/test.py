@@ -6,10 +6,12 @@ import argparse
 import os
 import re
 
-from .. import process, terminal
+from .. import process, python_env, terminal
 from ..errors import FAILED, MISSING, OK, CourseError
 from ..terminal import say
 from .setting_up import ROOT, add_steps, chosen_steps, python_with, requirements, set_up
+
+MOST_AT_ONCE = 8  # files of tests in Python: they compile, which takes up to a GiB of memory each
 
 HELP = "build everything and run the tests"
 arguments = add_steps
@@ -46,6 +48,8 @@ def command(options: argparse.Namespace) -> int:
     if not options.steps and interpreter:
         cache = build.folder.parent / "pytest"
         pytest = [interpreter, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+        if python_env.find(["xdist"], [interpreter]):  # the tests of a file share what they have made
+            pytest += ["-n", str(min(process.cpu_count(), MOST_AT_ONCE)), "--dist", "loadfile"]
         say()
         codes.append(process.stream([*pytest, str(ROOT / "tests" / "python")], cwd=ROOT))
     if any(codes):
