@@ -142,8 +142,17 @@ endfunction()
 
 # Each header must compile alone, so that a learner can include it without knowing what it needs: as
 # plain C++ where it has no kernels. The target `headers` is part of the plain CPU build; elsewhere it is
-# built when asked for, being slow.
+# built when asked for, being slow. A header that the source beside it includes first compiles alone there.
 function(add_header_check header)
+  string(REGEX REPLACE "\\.h$" "" stem "${header}")
+  foreach(suffix cpp hip)
+    if(EXISTS "${CMAKE_SOURCE_DIR}/${stem}.${suffix}")
+      file(STRINGS "${CMAKE_SOURCE_DIR}/${stem}.${suffix}" first REGEX "^#include" LIMIT_COUNT 1)
+      if(first STREQUAL "#include \"${header}\"")
+        return()
+      endif()
+    endif()
+  endforeach()
   string(MAKE_C_IDENTIFIER "${header}" name)
   file(STRINGS "${CMAKE_SOURCE_DIR}/${header}" kernel_words REGEX "common/gpu\\.h\"|__global__|__device__ inline")
   file(STRINGS "${CMAKE_SOURCE_DIR}/${header}" kernel_headers REGEX "#include \"stage.*\"")
