@@ -1,5 +1,5 @@
 # The plug-in `vendor` of 8.2: the libraries of the hardware's makers, where they are found. On a GPU those that
-# common/ has found as peers (cuBLAS, cuDNN, rocBLAS); on the CPU OpenBLAS and oneDNN, which nothing installs.
+# common/ has found as peers (cuBLAS, cuDNN, rocBLAS); on the CPU OpenBLAS and oneDNN, which .ci/run alone installs.
 # Where there is none there is no plug-in.
 
 set(folder "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/vendor")
@@ -8,7 +8,9 @@ set(libraries "")
 set(includes "")
 set(definitions "")
 
-if(COURSE_BACKEND STREQUAL cpu)
+if(COURSE_SANITIZE)
+  # The libraries' own threads are none that a sanitizer knows: LeakSanitizer dies of their stacks.
+elseif(COURSE_BACKEND STREQUAL cpu)
   find_path(OPENBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread
     "${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread" "${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp")
   find_library(OPENBLAS_LIBRARY openblas PATH_SUFFIXES openblas-pthread openblas-openmp)
