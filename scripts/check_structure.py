@@ -336,9 +336,14 @@ class Checker:
 
     def check_build(self, build: Path) -> None:
         """CMake leaves one source per header in headers/, which the target `headers` compiles: a .hip file or,
-        for a header of plain C++, a .cpp file."""
+        for a header of plain C++, a .cpp file. A header that the source beside it includes first needs none."""
         compiled = {target for pattern in ("headers/*.hip", "headers/*.cpp") for source in build.glob(pattern)
                     for _, target in includes(source.read_text(encoding="utf-8"))}
+        for source in self.sources:
+            header, is_source = re.subn(r"\.(cpp|hip)$", ".h", source)
+            first = re.search(r"^#include .*", self.read(source), re.MULTILINE) if is_source else None
+            if first and first[0] == f'#include "{header}"':
+                compiled.add(header)
         for name in self.sources:
             if re.fullmatch(r"common/\w+\.h|stage\d+_\w+/\w+/(detail/)?\w+\.h", name) \
                     and name not in compiled and name not in NOT_ALONE:
