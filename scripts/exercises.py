@@ -76,15 +76,8 @@ class Examiner:
 
     def examine(self, courses: list[exercises.Course]) -> int:
         started = time.monotonic()
-        pool = ThreadPoolExecutor(process.cpu_count())
-        try:  # the jobs of all steps in one queue: nobody waits for the last one of a step
-            for course, jobs, futures in [self.begin(course, pool) for course in courses]:
-                done = [future.result() for future in futures]
-                self.derive(course, jobs, done)
-                for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
-                    self.judge(course, exercise, name, compiled, runs, refusal)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for course in courses:
+            self.examine_step(course)
         if self.write:
             self.signatures.save()
         if self.total and self.named < NAMED * self.total:
@@ -96,9 +89,7 @@ class Examiner:
               f"{time.monotonic() - started:.0f} s: {'FAILED' if self.findings else 'ok'}")
         return 1 if self.findings else 0
 
-    def begin(self, course: exercises.Course, pool: ThreadPoolExecutor) -> tuple[exercises.Course, list, list]:
-        """Puts what there is to compile and to run of a step into the pool: the step, its jobs, and of each
-        the Future of (what was compiled, its runs, what refuses it beyond them)."""
+    def examine_step(self, course: exercises.Course) -> None:
         step = course.step
         compiler = compiling.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
@@ -141,7 +132,11 @@ class Examiner:
                     return Refusal(refusal.reason, f"{', '.join(versions)} alone: {refusal.words}")
             return None
 
-        return course, jobs, [pool.submit(run, job) for job in jobs]
+        with ThreadPoolExecutor(process.cpu_count()) as pool:
+            done = list(pool.map(run, jobs))
+        self.derive(course, jobs, done)
+        for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
+            self.judge(course, exercise, name, compiled, runs, refusal)
 
     def derive(self, course: exercises.Course, jobs, done) -> None:
         """Keeps the fingerprints of exercises that have changed since theirs were derived; without
