@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import documents, peers, results, terminal
-from .documents import require
+from .documents import quoted, require
 from .errors import OK, USAGE, CourseError
 from .terminal import Column, format_table, say
 
@@ -40,7 +40,7 @@ def validate(run: object) -> None:
     """Raises ValueError naming what is wrong in the run of one device."""
     require(run, RUN, "the run")
     if run["schema"] != 1 or run["kind"] != "bench":
-        raise ValueError(f"this is no bench of schema 1 but {run['kind'][:60]} of schema {run['schema']}")
+        raise ValueError(f"this is no bench of schema 1 but {quoted(run['kind'])} of schema {run['schema']}")
     require(run["environment"], results.ENVIRONMENT, "environment")
     for r, report in enumerate(run["reports"]):
         try:

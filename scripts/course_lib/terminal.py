@@ -31,9 +31,9 @@ def width() -> int:
     return shutil.get_terminal_size().columns if is_terminal() else 10_000
 
 
-# What steers a terminal instead of being seen on it, or cannot be written: control characters, changes of
-# direction, other ends of lines, halves of surrogate pairs.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# What steers a terminal instead of being seen on it, or cannot be written: control characters, those of no
+# width, changes of direction, other ends of lines, halves of surrogate pairs.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _UNSEEN_IN_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 

@@ -9,6 +9,7 @@ variables of the environment choose the cases:
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -52,13 +53,13 @@ def extent(rng: numpy.random.Generator, most: int, least: int = 1) -> int:
 
 def shape(rng: numpy.random.Generator, axes: int, elements: int, least: int = 1) -> tuple[int, ...]:
     """Extents, in a random order, whose product is at most `elements`. With least = 0 one in 25 of them is
-    0."""
+    0, and the product of the others is at most that: some array may have these axes alone."""
     extents: list[int] = []
     for left in range(axes, 0, -1):
         if least == 0 and rng.random() < 0.04:
             extents.append(0)
             continue
-        room = max(elements // max(int(numpy.prod(extents)), 1), 1)
+        room = max(elements // math.prod(max(one, 1) for one in extents), 1)
         power = 1 if left == 1 else rng.uniform(0, 1)
         extents.append(extent(rng, max(int(room ** power), 1)))
     rng.shuffle(extents)

@@ -247,7 +247,7 @@ def test_test_runs_ctest_and_then_pytest(machine: Machine):
     ctest = next(i for i, call in enumerate(calls) if call.startswith("ctest "))
     pytest_call = next(i for i, call in enumerate(calls) if call.startswith("python3 -m pytest"))
     assert ctest < pytest_call
-    assert f" -n {min(process.cpu_count(), 8)} --dist loadfile " in calls[pytest_call]
+    assert f" -n {min(process.cpu_count(), 8)} --dist loadfile --max-worker-restart 0 " in calls[pytest_call]
     assert "--output-on-failure" in calls[ctest]
     assert f"-DPython3_EXECUTABLE={machine.root}/.venv/bin/python3" in "\n".join(calls)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 numpy = pytest.importorskip("numpy")
 pytest.importorskip("safetensors", reason="pip install -r scripts/requirements.txt")
 
-from differential import Drawn, Want, affine, difference, differences, seed, sums  # noqa: E402
+from differential import Drawn, Want, affine, difference, differences, seed, shape, sums  # noqa: E402
 from operators import Operators, Refused, program  # noqa: E402
 
 POISON = numpy.array(0xFFFFFFFF, numpy.uint32).view(numpy.float32)
@@ -91,6 +92,17 @@ def test_bad_arguments_and_settings_are_one_line_and_exit_2() -> None:
         done = subprocess.run([program(), *arguments], env={**os.environ, **variables}, capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=60)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, arguments
+
+
+# ---- The cases ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+def test_what_the_axes_that_are_not_zero_span_is_never_large(axes: int) -> None:
+    rng = numpy.random.default_rng(axes)
+    drawn = [shape(rng, axes, 60000, 0) for _ in range(3000)]
+    assert all(math.prod(one for one in extents if one) <= 60000 for extents in drawn)
+    assert any(0 in extents for extents in drawn) and all(len(extents) == axes for extents in drawn)
 
 
 # ---- The comparison -------------------------------------------------------------------------------

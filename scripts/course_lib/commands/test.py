@@ -48,8 +48,11 @@ def command(options: argparse.Namespace) -> int:
     if not options.steps and interpreter:
         cache = build.folder.parent / "pytest"
         pytest = [interpreter, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
-        if python_env.find(["xdist"], [interpreter]):  # the tests of a file share what they have made
-            pytest += ["-n", str(min(process.cpu_count(), MOST_AT_ONCE)), "--dist", "loadfile"]
+        if python_env.find(["xdist"], [interpreter]):
+            # The tests of a file share what they have made. A worker that died is not replaced: the test that
+            # ended it would end the next one too, and pytest may then wait for ever.
+            pytest += ["-n", str(min(process.cpu_count(), MOST_AT_ONCE)), "--dist", "loadfile",
+                       "--max-worker-restart", "0"]
         say()
         codes.append(process.stream([*pytest, str(ROOT / "tests" / "python")], cwd=ROOT))
     if any(codes):
