@@ -29,7 +29,7 @@ from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 from course_lib.sampling import share
-from course_lib.verdict import Judge, Refusal
+from course_lib.verdict import TEST_SETTINGS, Judge, Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED = 0.8  # of the mistakes must be called by their name
@@ -76,8 +76,15 @@ class Examiner:
 
     def examine(self, courses: list[exercises.Course]) -> int:
         started = time.monotonic()
-        for course in courses:
-            self.examine_step(course)
+        pool = ThreadPoolExecutor(process.cpu_count())
+        try:  # the jobs of all steps in one queue: nobody waits for the last one of a step
+            for course, jobs, futures in [self.begin(course, pool) for course in courses]:
+                done = [future.result() for future in futures]
+                self.derive(course, jobs, done)
+                for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
+                    self.judge(course, exercise, name, compiled, runs, refusal)
+        finally:
+            pool.shutdown(cancel_futures=True)
         if self.write:
             self.signatures.save()
         if self.total and self.named < NAMED * self.total:
@@ -89,7 +96,9 @@ class Examiner:
               f"{time.monotonic() - started:.0f} s: {'FAILED' if self.findings else 'ok'}")
         return 1 if self.findings else 0
 
-    def examine_step(self, course: exercises.Course) -> None:
+    def begin(self, course: exercises.Course, pool: ThreadPoolExecutor) -> tuple[exercises.Course, list, list]:
+        """Puts what there is to compile and to run of a step into the pool: the step, its jobs, and of each
+        the Future of (what was compiled, its runs, what refuses it beyond them)."""
         step = course.step
         compiler = compiling.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
@@ -125,18 +134,15 @@ class Examiner:
             return compiled, runs, refusal
 
         def alone(files: dict[str, str]) -> Refusal | None:
-            """Of the step's tests where a check asks for one exercise's versions only."""
+            """Of the step's tests where a check asks for one exercise's versions only. In one setting: in the
+            others all versions have just passed."""
             for versions in dict.fromkeys(exercise.versions for exercise in course.exercises):
-                refusal = judge.refusal_by_tests(files, list(versions))
+                refusal = judge.refusal_by_tests(files, list(versions), TEST_SETTINGS[:1])
                 if refusal.reason:
                     return Refusal(refusal.reason, f"{', '.join(versions)} alone: {refusal.words}")
             return None
 
-        with ThreadPoolExecutor(process.cpu_count()) as pool:
-            done = list(pool.map(run, jobs))
-        self.derive(course, jobs, done)
-        for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
-            self.judge(course, exercise, name, compiled, runs, refusal)
+        return course, jobs, [pool.submit(run, job) for job in jobs]
 
     def derive(self, course: exercises.Course, jobs, done) -> None:
         """Keeps the fingerprints of exercises that have changed since theirs were derived; without

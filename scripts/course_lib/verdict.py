@@ -14,6 +14,7 @@ empty exercise is not judged: it is compiled as the repository has it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -77,7 +78,8 @@ class Judge:
     def __init__(self, course: Course, cpu: Build, folder: Path | None = None):
         self.course, self.cpu = course, cpu
         self.folder = (folder or build_root(cpu.root) / "check") / course.step.name
-        self._detector = races.Detector(course, cpu, folder=self.folder / "races")  # nobody stops it
+        # Nobody stops it, and what it waits for concerns nobody: of several steps at once, one builds.
+        self._detector = races.Detector(course, cpu, lambda _: None, folder=self.folder / "races")
 
     def judge(self, files: dict[str, str], named: dict[str, str],
               on_phase: OnPhase = lambda phase, verdict: None) -> Verdict:
@@ -161,12 +163,13 @@ class Judge:
             return Refusal("race", looked.race.words())
         return Refusal("", looked.why, looked.looked)
 
-    def refusal_by_tests(self, files: dict[str, str], versions: list[str]) -> Refusal:
+    def refusal_by_tests(self, files: dict[str, str], versions: list[str],
+                         settings: Iterable[check.Setting] = TEST_SETTINGS) -> Refusal:
         """The same, by the step's tests alone."""
         test = self._compiler().compile(files, {}, fast=True, what="test")
         if test.program is None:
             return Refusal("compile", test.refusal or test.messages.strip().partition("\n")[0])
-        for setting in TEST_SETTINGS:
+        for setting in settings:
             for failure in step_tests.run(test.program, {}, setting, versions):
                 return Refusal(failure.fault or "tests", step_tests.words_of(failure))
         return Refusal("")
