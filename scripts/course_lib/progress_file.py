@@ -189,7 +189,8 @@ def _salvaged(text: str, problems: list[str]) -> tuple[dict[str, dict], list[str
 
 
 def _entries(text: str, place: str, problems: list[str]) -> dict[str, object]:
-    """The entries of a step's broken text that can be read."""
+    """The entries of a step's broken text that can be read. Of one that is there twice nothing is lost: whole or
+    broken, either may be what the learner has reached."""
     found: dict[str, object] = {}
     for name, part in _parts(_ENTRY, text):
         value, _ = _decoded(part)
@@ -197,7 +198,7 @@ def _entries(text: str, place: str, problems: list[str]) -> dict[str, object]:
             problems.append(f"{place}, '{name}' cannot be read as a whole")
             value = _members(part, STEP[name])
         if value:
-            found.setdefault(name, value)
+            found = merged(found, _fitting({name: value}, STEP, place, problems))
     return found
 
 

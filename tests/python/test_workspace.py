@@ -91,6 +91,17 @@ def test_the_steps_of_a_progress_file_that_is_no_json_are_read_one_by_one(worksp
         assert "has been mended" in capsys.readouterr().err
 
 
+def test_of_an_entry_that_is_there_twice_and_broken_once_nothing_is_lost(workspace, capsys):
+    workspace.folder.mkdir()
+    record = {**PASSED, "hints": {"first": 2, "second": 1}}
+    del record["newer"]  # in a broken record only this course's own names are looked for
+    text = json.dumps({"schema": 1, "steps": {"1.1": record}})
+    broken = text.replace('"1.1": {', '"1.1": {"hints": {"first": @, "second": 3}, ')
+    (workspace.folder / "progress.json").write_text(broken)
+    assert Progress(workspace).steps == {"1.1": {**record, "hints": {"first": 2, "second": 3}}}
+    assert kept_as_it_was(workspace) == [broken] and "'hints' cannot be read" in capsys.readouterr().err
+
+
 def test_a_progress_file_that_cannot_be_read_at_all_is_left_alone(workspace):
     (workspace.folder / "progress.json").mkdir(parents=True)
     with pytest.raises(CourseError, match="cannot be read: Is a directory"):
