@@ -29,7 +29,7 @@ from course_lib.arguments import Parser
 from course_lib.build import Build, build_root
 from course_lib.errors import CourseError
 from course_lib.sampling import share
-from course_lib.verdict import TEST_SETTINGS, Judge, Refusal
+from course_lib.verdict import Judge, Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED = 0.8  # of the mistakes must be called by their name
@@ -134,10 +134,9 @@ class Examiner:
             return compiled, runs, refusal
 
         def alone(files: dict[str, str]) -> Refusal | None:
-            """Of the step's tests where a check asks for one exercise's versions only. In one setting: in the
-            others all versions have just passed."""
+            """Of the step's tests where a check asks for one exercise's versions only."""
             for versions in dict.fromkeys(exercise.versions for exercise in course.exercises):
-                refusal = judge.refusal_by_tests(files, list(versions), TEST_SETTINGS[:1])
+                refusal = judge.refusal_by_tests(files, list(versions))
                 if refusal.reason:
                     return Refusal(refusal.reason, f"{', '.join(versions)} alone: {refusal.words}")
             return None

@@ -14,7 +14,6 @@ empty exercise is not judged: it is compiled as the repository has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -163,13 +162,12 @@ class Judge:
             return Refusal("race", looked.race.words())
         return Refusal("", looked.why, looked.looked)
 
-    def refusal_by_tests(self, files: dict[str, str], versions: list[str],
-                         settings: Iterable[check.Setting] = TEST_SETTINGS) -> Refusal:
+    def refusal_by_tests(self, files: dict[str, str], versions: list[str]) -> Refusal:
         """The same, by the step's tests alone."""
         test = self._compiler().compile(files, {}, fast=True, what="test")
         if test.program is None:
             return Refusal("compile", test.refusal or test.messages.strip().partition("\n")[0])
-        for setting in settings:
+        for setting in TEST_SETTINGS:
             for failure in step_tests.run(test.program, {}, setting, versions):
                 return Refusal(failure.fault or "tests", step_tests.words_of(failure))
         return Refusal("")

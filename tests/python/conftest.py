@@ -95,6 +95,11 @@ def commit() -> str:
     return found.stdout.strip()
 
 
+def hostile_seed() -> str:
+    """From which the tests of hostile values draw; HOSTILE_SEED repeats a run of another commit."""
+    return os.environ.get("HOSTILE_SEED") or commit() or "1"
+
+
 def absent(why: str) -> None:
     """Skips, but not in continuous integration (.ci/run sets the variable): there nothing may be left out."""
     if os.environ.get("COURSE_NO_SKIP"):

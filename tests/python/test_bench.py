@@ -145,6 +145,7 @@ def test_a_run_is_valid(run: dict):
 @pytest.mark.parametrize(("change", "words"), [
     (lambda r: r.update(schema=2), "schema 2"),
     (lambda r: r.update(kind="drawing"), "no bench of schema 1 but 'drawing'"),
+    (lambda r: r.update(kind="a\nb"), "no bench of schema 1 but 'a\\nb' of schema 1"),
     (lambda r: r.pop("failures"), "the run has no 'failures'"),
     (lambda r: r["environment"].pop("torch"), "environment has no 'torch'"),
     (lambda r: r.update(environment=1.5), "'environment' cannot be 1.5"),

@@ -1,5 +1,5 @@
-"""Files that people hand over, changed at random: never a traceback, always exit code 0 or 2, and nothing
-that the learner has reached is lost.
+"""Files that people hand over, changed at random: never a traceback, always exit code 0 or 2 (or 1 with what
+`bench --compare` finds worse), and nothing that the learner has reached is lost.
 
 The changes follow from HOSTILE_SEED, which each test prints; by default from the commit, so that a rerun makes
 the same and the next commit makes others. HOSTILE_COUNT says how many each test makes: the default takes seconds.
@@ -20,13 +20,13 @@ from pathlib import Path
 import mutants
 import pytest
 import tables
-from conftest import REPORT, commit
+from conftest import REPORT, hostile_seed
 from course_lib import commands, exercises, learn, report, steps
 from course_lib.commands import plot as plot_command
 from course_lib.errors import CourseError
 from course_lib.workspace import Progress, Workspace
 
-SEED = os.environ.get("HOSTILE_SEED") or commit() or "1"
+SEED = hostile_seed()
 COUNT = int(os.environ.get("HOSTILE_COUNT") or 100)
 
 DEEP, LONG = "@deep@", "@long@"  # stand for lists in lists and for a number that json.dumps() does not write
@@ -155,8 +155,9 @@ def test_bench_reads_anything(tmp_path: Path, good: dict, capsys):
                  ["--compare", str(path), str(path)])[n % 4]
         code = outcome(lambda words=words: commands.main(["bench", *words], ""), data)
         out, complaint = capsys.readouterr()
-        assert code in (0, 2) or (code == 1 and words[0] == "--compare"), (SEED, data[:3000])  # 1: slower
-        assert code in (0, 1) or (complaint.count("\n") == 1 and complaint[:-1].isprintable()), complaint
+        is_worse = code == 1 and words[0] == "--compare" and "worse than in " in out
+        assert code in (0, 2) or is_worse, (SEED, data[:3000])
+        assert code == 0 or is_worse or (complaint.count("\n") == 1 and complaint[:-1].isprintable()), complaint
         assert all(line.isprintable() for line in out.splitlines())
         codes.add(code)
     assert {path.name for path in tmp_path.iterdir()} <= {"x.json", "good.json", "merged.json", "kept"}
@@ -268,9 +269,6 @@ def test_progress_loses_no_valid_entry_to_a_wrong_value(tmp_path: Path, capsys):
     for n in range(COUNT):
         text, touched = changed_tree(random.Random(f"{SEED} {n}"), whole)
         reached = read_back(tmp_path / "workspace", text.encode(), capsys)
-        first, last = touched[0], touched[-1]
-        if len(last) > len(first) == len(os.path.commonprefix([first, last])):
-            touched.append(first[:2])  # a record copied into itself, and broken there: which would be right?
         for place in entries_of(REACHED):
             full = ("steps", *place)
             if not any(full[:len(other)] == other or other[:len(full)] == full for other in touched):

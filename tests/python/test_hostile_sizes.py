@@ -18,7 +18,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import build_folder, commit
+from conftest import build_folder, hostile_seed
 
 COUNT = int(os.environ.get("HOSTILE_SIZES", "1"))
 SECONDS = 2
@@ -45,10 +45,6 @@ ONCE = [("attention", "--size", "2x2^63x65x24"), ("transformer_block", "--size",
 def programs() -> list[Path]:
     return sorted(path for path in build_folder().glob("stage*/*")
                   if path.is_file() and os.access(path, os.X_OK) and not path.name.endswith("_test"))
-
-
-def seed() -> str:
-    return os.environ.get("HOSTILE_SEED") or commit() or "1"
 
 
 def limit() -> None:
@@ -118,7 +114,7 @@ def test_what_once_crashed_is_refused(name: str, option: str, value: str) -> Non
 
 @pytest.mark.skipif(not programs(), reason="no program is built")
 def test_hostile_sizes() -> None:
-    start = seed()
+    start = hostile_seed()
     print(f"HOSTILE_SEED={start} HOSTILE_SIZES={COUNT}")
     asked, bad = 0, []
     for program in programs():
@@ -139,7 +135,7 @@ def test_hostile_sizes() -> None:
 @pytest.mark.skipif(not programs(), reason="no program is built")
 def test_hostile_options(tmp_path: Path) -> None:
     """Each option that takes a value refuses what can't be one, before the program does anything."""
-    start, asked, bad = seed(), 0, []
+    start, asked, bad = hostile_seed(), 0, []
     for program in programs():
         chosen = random.Random(f"{start} {program.name} options")
         options = OPTION.findall(help_of(program))
