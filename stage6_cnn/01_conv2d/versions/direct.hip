@@ -27,14 +27,14 @@ static __global__ void conv2d_direct(float* y, const float* x, const float* w, c
   const int h0 = pixel / Q * static_cast<int>(p.stride_h) - static_cast<int>(p.pad_h);
   const int w0 = pixel % Q * static_cast<int>(p.stride_w) - static_cast<int>(p.pad_w);
   float sum = 0;
-  for (int c = 0; c < C; ++c)
-    for (int r = 0; r < R; ++r)
+  for (int c = 0; c < C; ++c, image += H * W)
+    for (int r = 0; r < R; ++r, filter += S)
       for (int s = 0; s < S; ++s) {
         const int h = h0 + r, col = w0 + s;
         // As an unsigned number a negative one is large: one comparison for both ends.
         const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(H) &&
                             static_cast<unsigned>(col) < static_cast<unsigned>(W);
-        sum += filter[(c * R + r) * S + s] * (inside ? image[(c * H + h) * W + col] : 0);
+        sum += filter[s] * (inside ? image[h * W + col] : 0);
       }
   y[i] = Activation{}(bias == nullptr ? sum : sum + bias[k]);
   // end exercise
