@@ -15,6 +15,9 @@ namespace attention {
 //   whatever it was, and brings NaN nowhere.
 // - If they are not, all threads that share tiles begin again and are careful: they leave out
 //   hidden pairs. What is not finite then comes from pairs that see each other.
+//
+// Being careful is a flag where that costs nothing. The gradients have little room for one: with a
+// loop of its own for each of the two they take 2 to 5% less time at heads of 64.
 
 // 0 if all values are finite, else NaN. Arrays may have any number of dimensions.
 __device__ inline float zero_times(float value) { return 0 * value; }

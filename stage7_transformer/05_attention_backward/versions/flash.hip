@@ -1,5 +1,6 @@
 // flash: probabilities again from lse, tile by tile.
 #include <algorithm>
+#include <type_traits>
 
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/problem.h"
@@ -92,7 +93,8 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   if constexpr (kQueries) load_queries(of_row, b, head, row0);
   const float scale = p.scale * kLog2e;
   float grad_x[kRows][kOut], grad_y[kRows][kOut];
-  for (bool careful = false;; careful = true) {
+  const auto walk = [&](auto is_careful) {
+    constexpr bool careful = decltype(is_careful)::value;
     clear(grad_x), clear(grad_y);
     for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
       __syncthreads();  // own rows and the others' x are in shared memory; all else was read
@@ -158,10 +160,13 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
       __syncthreads();  // the others' x were read
       next_x.store(tiles.x);
     }
-    const bool finite = careful || (are_finite(grad_x) && are_finite(grad_y));
-    if (!__syncthreads_or(!finite)) break;  // all that is shared was read
+  };
+  walk(std::false_type{});
+  // All that is shared was read.
+  if (__syncthreads_or(!are_finite(grad_x) || !are_finite(grad_y)) != 0) {
     next_x.rewind(begin), next_y.rewind(begin), next_x.load();
     next_x.store(tiles.x);
+    walk(std::true_type{});
   }
 
   const View& to_x = kQueries ? b.grad_q : b.grad_k;

@@ -1,4 +1,6 @@
 // flash_bf16: the products of the backward pass on matrix units.
+#include <type_traits>
+
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/04_attention/detail/finite.h"
@@ -73,7 +75,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     LoaderA(block.row(a, first), a.stride_row, rows, shape.D).begin(tile_a, 0, copies);
     LoaderA(block.row(pair_a, first), pair_a.stride_row, rows, shape.D)
         .begin(tile_pair_a, 0, copies);
-    for (bool careful = false, again = true; again; careful = true) {
+    const auto walk = [&](auto is_careful) {
+      constexpr bool careful = decltype(is_careful)::value;
       clear(grad), clear(grad_pair);
       GPU_UNROLL
       for (int stage = 0; stage < kStages - 1; ++stage) fill(stage, begin + stage * kColumns);
@@ -121,8 +124,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       }
 
       copies.wait<0>();
-      const bool finite = careful || (are_finite(grad) && are_finite(grad_pair));
-      again = __syncthreads_or(!finite) != 0;  // no copy is under way: tiles of a take the output
+    };
+    walk(std::false_type{});
+    // No copy is under way: tiles of a take the output.
+    if (__syncthreads_or(!are_finite(grad) || !are_finite(grad_pair)) != 0) {
+      walk(std::true_type{});
+      __syncthreads();
     }
     float factors[kTiles][2];
     const auto store = [&](const Bf16View& to, uint4* staged, const auto& sums, float factor) {
