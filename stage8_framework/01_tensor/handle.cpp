@@ -31,6 +31,8 @@ void require_inside(const char* operation, const Layout& layout, Dtype dtype, si
 
 }  // namespace
 
+Tensor::AutogradHooks Tensor::autograd_hooks = {};
+
 Tensor Tensor::empty(Device& device, const Shape& shape, Dtype dtype) {
   const Layout layout = Layout::contiguous(shape);
   const size_t bytes = bytes_of(layout, dtype);
@@ -56,7 +58,7 @@ Tensor Tensor::from_host(Device& device, const void* values, const Shape& shape,
 }
 
 void Tensor::to_host(void* values) const {
-  const Tensor rows = contiguous();
+  const Tensor rows = detach().contiguous();
   device().to_host(values, rows.data(), bytes_of(layout_, dtype_));
 }
 
@@ -70,13 +72,13 @@ std::string Tensor::text() const { return described(dtype_, shape()); }
 
 Tensor Tensor::view(const Layout& layout) const {
   require_inside("view", layout, dtype_, storage_->bytes());
-  return seen(layout);
+  return seen(layout, View::other);
 }
 
 Tensor Tensor::converted(Dtype dtype) const {
   const Tensor result = empty(device(), shape(), dtype);
   if (elements() != 0) device().copy(result, *this);
-  return result;
+  return made(result, {View::copy});
 }
 
 void Tensor::copy_from(const Tensor& source) const {
@@ -88,7 +90,8 @@ void Tensor::copy_from(const Tensor& source) const {
   if (layout_.overlaps_itself())
     refuse("several indices lead to one element (strides " + strides().text() +
            "); copy into what it was expanded from");
-  Tensor from = source.seen(source.layout_.expand(shape(), "copy"));
+  Tensor from(source.storage_, source.layout_.expand(shape(), "copy"), source.dtype_);
+  if (requires_grad() || source.requires_grad()) autograd_hooks.before_copy(*this, source);
   if (elements() == 0) return;
   if (shares_storage(from)) {
     if (layout_ == from.layout_ && dtype_ == from.dtype_) return;  // onto itself: nothing changes
@@ -96,7 +99,7 @@ void Tensor::copy_from(const Tensor& source) const {
     if (to.first < read.end && read.first < to.end) from = from.clone();
   }
   device().copy(*this, from);
-  count_write();
+  count_write("copy");
 }
 
 void Tensor::require_elements(const Shape& shape, size_t count) {

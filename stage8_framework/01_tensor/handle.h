@@ -24,6 +24,15 @@ constexpr Dtype dtype_of() {
   if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::u8;
 }
 
+struct AutogradSlot;  // what a tensor's gradient is computed from: 8.3 defines it
+
+// How a tensor was made of another one that has the same values, or some of them.
+struct View {
+  enum Kind { reshape, permute, transpose, slice, select, expand, copy, other } kind;
+  // permute: the axes; transpose: a, b; slice: axis, begin, end, step; select: axis, index.
+  std::int64_t numbers[kMaxRank] = {};
+};
+
 // Copying a Tensor makes another handle to the same elements. Views share the storage: a write
 // through one is seen by all. Errors: std::invalid_argument, one line that names operation, shapes
 // and reason; gpu::Error of the device. After either, every tensor is as it was.
@@ -61,27 +70,38 @@ class Tensor {
   size_t rank() const { return layout_.shape.rank(); }
   std::int64_t elements() const { return layout_.elements(); }
   bool is_contiguous() const { return layout_.is_contiguous(); }
-  // The device address of element (0, ..., 0). What writes there tells count_write().
+  // The device address of element (0, ..., 0). What writes there tells count_write() its name, a
+  // literal.
   void* data() const;
   std::uint64_t version() const { return storage_->version(); }
-  void count_write() const { storage_->count_write(); }
+  const char* last_writer() const { return storage_->last_writer(); }
+  void count_write(const char* operation) const { storage_->count_write(operation); }
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  bool is_only_handle() const { return storage_.use_count() == 1; }  // to its storage
   std::string text() const;  // "f32 (2,3)"
 
   // The same storage under another layout: what every view is. Refused where it leaves the storage.
   Tensor view(const Layout& layout) const;
   // Views, as layout.h says.
-  Tensor reshape(const Shape& shape) const { return seen(layout_.reshape(shape)); }
-  Tensor permute(const Shape& axes) const { return seen(layout_.permute(axes)); }
-  Tensor transpose(std::int64_t a, std::int64_t b) const { return seen(layout_.transpose(a, b)); }
+  Tensor reshape(const Shape& shape) const { return seen(layout_.reshape(shape), View::reshape); }
+  Tensor permute(const Shape& axes) const {
+    View how{View::permute};
+    for (size_t d = 0; d < axes.rank(); ++d) how.numbers[d] = axes[d];
+    return seen(layout_.permute(axes), how);
+  }
+  Tensor transpose(std::int64_t a, std::int64_t b) const {
+    return seen(layout_.transpose(a, b), View::transpose, a, b);
+  }
   Tensor slice(std::int64_t axis, std::int64_t begin, std::int64_t end,
                std::int64_t step = 1) const {
-    return seen(layout_.slice(axis, begin, end, step));
+    return seen(layout_.slice(axis, begin, end, step), View::slice, axis, begin, end, step);
   }
-  Tensor select(std::int64_t axis, std::int64_t i) const { return seen(layout_.select(axis, i)); }
-  Tensor expand(const Shape& shape) const { return seen(layout_.expand(shape)); }
-  Tensor squeeze(std::int64_t axis) const { return seen(layout_.squeeze(axis)); }
-  Tensor unsqueeze(std::int64_t axis) const { return seen(layout_.unsqueeze(axis)); }
+  Tensor select(std::int64_t axis, std::int64_t i) const {
+    return seen(layout_.select(axis, i), View::select, axis, i);
+  }
+  Tensor expand(const Shape& shape) const { return seen(layout_.expand(shape), View::expand); }
+  Tensor squeeze(std::int64_t axis) const { return seen(layout_.squeeze(axis), View::reshape); }
+  Tensor unsqueeze(std::int64_t axis) const { return seen(layout_.unsqueeze(axis), View::reshape); }
 
   // New row-major elements of the same values; of another type; or this tensor, if it is so
   // already.
@@ -94,10 +114,40 @@ class Tensor {
   // this tensor lead to one element, as in what expand() returns.
   void copy_from(const Tensor& source) const;
 
+  // ---- Gradients: what 8.3 does is explained there, in tape.h ----
+  bool requires_grad() const { return autograd_ != nullptr; }
+  Tensor detach() const { return Tensor(storage_, layout_, dtype_); }  // a view without a gradient
+  // Defined by 8.3, which a program that calls these links.
+  void set_requires_grad(bool requires_grad = true);
+  Tensor grad() const;
+  void set_grad(const Tensor& grad) const;
+  void backward() const;
+  void backward(const Tensor& seed, bool retain_graph = false) const;
+
+  const std::shared_ptr<AutogradSlot>& autograd() const { return autograd_; }
+  void set_autograd(std::shared_ptr<AutogradSlot> slot) { autograd_ = std::move(slot); }
+  // `result`, which was made of this tensor: tracked, if this one is.
+  Tensor made(Tensor result, const View& how) const {
+    if (autograd_ != nullptr) autograd_hooks.made(*this, result, how);
+    return result;
+  }
+  // What 8.3 wants to know of tracked tensors. It sets this before there are any.
+  struct AutogradHooks {
+    void (*made)(const Tensor& from, Tensor& result, const View& how);
+    void (*before_copy)(const Tensor& out, const Tensor& source);  // may refuse it
+  };
+  static AutogradHooks autograd_hooks;
+
  private:
   Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype)
       : storage_(std::move(storage)), layout_(layout), dtype_(dtype) {}
-  Tensor seen(const Layout& layout) const { return Tensor(storage_, layout, dtype_); }
+  template <class... Numbers>
+  Tensor seen(const Layout& layout, View::Kind kind, Numbers... numbers) const {
+    return seen(layout, View{kind, {numbers...}});
+  }
+  Tensor seen(const Layout& layout, const View& how) const {
+    return made(Tensor(storage_, layout, dtype_), how);
+  }
   Tensor converted(Dtype dtype) const;
   static void require_elements(const Shape& shape, size_t count);
   void require_dtype(Dtype dtype) const;
@@ -105,6 +155,7 @@ class Tensor {
   std::shared_ptr<Storage> storage_;
   Layout layout_;
   Dtype dtype_ = Dtype::f32;
+  std::shared_ptr<AutogradSlot> autograd_;  // nullptr: no gradient is wanted
 };
 
 }  // namespace framework

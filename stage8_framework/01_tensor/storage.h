@@ -52,9 +52,13 @@ class Storage {
   size_t bytes() const { return bytes_; }
 
   // How often the content was changed. What has kept a tensor for later compares it with the
-  // version that it saw (8.3).
+  // version that it saw, and names who has changed it since (8.3). `operation` is a literal.
   std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
-  void count_write() { version_.fetch_add(1, std::memory_order_relaxed); }
+  const char* last_writer() const { return last_writer_.load(std::memory_order_relaxed); }
+  void count_write(const char* operation) {
+    last_writer_.store(operation, std::memory_order_relaxed);
+    version_.fetch_add(1, std::memory_order_relaxed);
+  }
 
  private:
   Device& device_;
@@ -63,6 +67,7 @@ class Storage {
   std::shared_ptr<void> owner_;
   bool is_lent_ = false;
   std::atomic<std::uint64_t> version_{0};
+  std::atomic<const char*> last_writer_{""};
 };
 
 }  // namespace framework

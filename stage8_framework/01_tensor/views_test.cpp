@@ -335,7 +335,7 @@ TEST_CASE("views share storage and version, copies have their own") {
   REQUIRE(!view.contiguous().shares_storage(x));
   view.copy_from(view.clone());
   REQUIRE((x.version() == 1 && view.version() == 1 && copy.version() == 0));
-  x.count_write();
+  x.count_write("a test");
   REQUIRE(view.version() == 2);
 }
 

@@ -137,6 +137,16 @@ class Workspace {
   void* const data;
 };
 
+Recorder recorder;
+
+bool has_tracked(const Call& call) {
+  for (int i = 0; i < call.input_count; ++i)
+    if (call.inputs[i].requires_grad()) return true;
+  for (int i = 0; i < call.output_count; ++i)
+    if (call.outputs[i].requires_grad()) return true;
+  return false;
+}
+
 bool has_elements(const Call& call) {
   for (int i = 0; i < call.output_count; ++i)
     if (call.outputs[i].elements() != 0) return true;
@@ -159,7 +169,7 @@ bool is_taken_dense(PluginDevice& device, Seat& seat, const Call& call, CCall& c
   if (!is_taken) return false;
   Call dense = call;
   for (int i = 0; i < call.input_count; ++i)
-    if (dense.inputs[i].is_defined()) dense.inputs[i] = dense.inputs[i].contiguous();
+    if (dense.inputs[i].is_defined()) dense.inputs[i] = dense.inputs[i].detach().contiguous();
   CCall of_dense;
   to_c(dense, &of_dense);
   if (refusal(seat, dense, of_dense) != nullptr) return false;
@@ -236,8 +246,12 @@ void run_on(PluginDevice& device, const Call& call, const std::vector<Seat*>& or
   refuse_all(device, call, order, c);
 }
 
+void record_tracked(const Recorder& other) { recorder = other; }
+
 void run(Call& call) {
   PluginDevice& device = plugin_device(device_of(call));
+  const bool is_tracked = has_tracked(call);
+  if (is_tracked) recorder.before(call);
   Outputs outputs(call, device);
   if (has_elements(call)) {
     if (device.takes_best) {
@@ -251,8 +265,9 @@ void run(Call& call) {
     } else {
       run_on(device, call, device.policy);
     }
-    for (int i = 0; i < call.output_count; ++i) call.outputs[i].count_write();
+    for (int i = 0; i < call.output_count; ++i) call.outputs[i].count_write(call.op->name);
   }
+  if (is_tracked) recorder.after(call);
   outputs.keep();
 }
 

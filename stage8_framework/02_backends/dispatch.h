@@ -24,6 +24,15 @@ namespace framework {
 //   gpu::Error              a plug-in has failed, out of memory included
 void run(Call& call);
 
+// Who is told of calls before and after they run: the tape of 8.3 of those that have a tensor with
+// a gradient. before() may refuse a call by throwing. after() sees its outputs; where it throws, the
+// call has failed.
+struct Recorder {
+  void (*before)(const Call& call) = nullptr;
+  void (*after)(Call& call) = nullptr;
+};
+void record_tracked(const Recorder& recorder);
+
 // Who runs the calls of a device: plug-ins in the order in which they are asked, "vendor,own", or
 // "best": each plug-in that takes a call is timed once for its operation, shapes, types, attributes
 // and kind of strides, and the fastest is kept. A device begins with its own plug-in, then the

@@ -226,19 +226,19 @@ Device& device(const std::string& name) {
 
 Tensor to(const Tensor& tensor, Device& device) {
   if (&tensor.device() == &device) return tensor;
-  const Tensor from = tensor.contiguous();
+  const Tensor from = tensor.detach().contiguous();
   const Tensor result = Tensor::empty(device, from.shape(), from.dtype());
   const size_t bytes = static_cast<size_t>(from.elements()) * size_of(from.dtype());
   auto* target = dynamic_cast<PluginDevice*>(&device);
   if (target != nullptr && target->is_host_memory()) {
     target->wait();  // for what used this memory before
     from.device().to_host(result.data(), from.data(), bytes);
-    return result;
+    return tensor.made(result, {View::copy});
   }
   std::vector<unsigned char> staged(bytes);
   from.device().to_host(staged.data(), from.data(), bytes);
   device.to_device(result.data(), staged.data(), bytes);
-  return result;
+  return tensor.made(result, {View::copy});
 }
 
 }  // namespace framework
