@@ -106,6 +106,11 @@ Splitting::Statistics Splitting::statistics() const {
   return statistics_;
 }
 
+void Splitting::restart_peaks() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  statistics_.peak_live = statistics_.live, statistics_.peak_reserved = statistics_.reserved;
+}
+
 std::unique_ptr<memory_pool::Allocator> make_splitting() { return std::make_unique<Splitting>(); }
 
 }  // namespace tensor

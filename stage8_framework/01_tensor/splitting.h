@@ -53,6 +53,8 @@ class Splitting : public memory_pool::Allocator {
   void release();
 
   Statistics statistics() const;
+  // From now on the peaks are of what comes.
+  void restart_peaks();
 
  private:
   // Requests below this share of what a stream has had live at most are small.

@@ -39,8 +39,12 @@ void poison(const Tensor& tensor) {
   tensor.device().to_device(tensor.data(), bytes.data(), bytes.size());
 }
 
-// Why a row that needs this plug-in is left out; empty where it runs. A vendor's libraries may be
-// absent. The build that looks for races has no plug-ins; anywhere else it is an error.
+int rounds_of(const Options& options) {
+  return options.repeat > 0 ? options.repeat : options.quick ? 5 : 201;
+}
+
+}  // namespace
+
 std::string reason_to_skip(const std::string& plugin) {
   if (plugin != "vendor" && kTimes) return "";
   for (const framework::Plugin& found : framework::plugins())
@@ -48,13 +52,8 @@ std::string reason_to_skip(const std::string& plugin) {
   return "no plug-in " + plugin;
 }
 
-int rounds_of(const Options& options) {
-  return options.repeat > 0 ? options.repeat : options.quick ? 5 : 201;
-}
-
-// Gives the rows their times: of `ms(i)`, what row i takes once, in interleaved rounds.
-template <class Milliseconds>
-void time_rounds(std::vector<Row>& rows, const Options& options, Milliseconds&& ms) {
+void time_rounds(std::vector<Row>& rows, const Options& options,
+                 const std::function<double(size_t i)>& ms) {
   if (options.no_times || !kTimes) return;
   const int rounds = rounds_of(options);
   std::vector<std::vector<double>> times(rows.size());
@@ -68,6 +67,8 @@ void time_rounds(std::vector<Row>& rows, const Options& options, Milliseconds&& 
 }
 
 // ---- Dispatch -----------------------------------------------------------------------------------
+
+namespace {
 
 constexpr int kCalls = 256;  // of one round: fewer than a stream takes before the host must wait
 constexpr size_t kSmall = 1000;  // elements: what the device does is over at once

@@ -61,6 +61,7 @@ class PluginDevice final : public Device {
   void wait();     // until all that was queued is done
   void release();  // gives memory that no tensor has back to the plug-in
   bool is_host_memory() const;
+  tensor::Splitting& pool() { return *pool_; }
   const CourseBackend& table() const { return *seats_[0].table; }
   void* state() const { return seats_[0].state; }
   void* stream() const { return stream_; }

@@ -1,0 +1,15 @@
+// The program's two tables.
+#pragma once
+
+#include "common/options.h"
+#include "common/report.h"
+#include "stage8_framework/03_autograd/problem.h"
+
+namespace autograd {
+
+// The gradients of a deep perceptron by every version: time, and the most memory meanwhile.
+void run_perceptron(const Case& c, const Options& options, Report& report);
+// Four operations on small tensors and the way back: what the host takes.
+void run_small(const Options& options, Report& report);
+
+}  // namespace autograd
