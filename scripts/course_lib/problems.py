@@ -89,6 +89,10 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
         ("gemm", r"matmul (?P<layout>NN)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#) float32"),
         ("softmax", r"softmax   " + _MATRIX + " float32"),
         ("conv2d", r"(?P<what>X \* W)   " + _CONVOLUTION + " float32")],
+    "autograd": [
+        ("deep_perceptron", r"gradients of a perceptron   batch=(?P<batch>#) width=(?P<width>#) "
+                            r"layers=(?P<layers>#) tanh float32"),
+        ("four_operations", r"four operations and backward   n=(?P<n>#) float32")],
     "train_toy": [
         ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
                       + _TRAINED + r" epochs=(?P<epochs>#)")],

@@ -49,7 +49,8 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage7_transformer/06_transformer_block": "the layers of stages 2 to 7, one after the other",
             "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph",
             "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code",
-            "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins"}
+            "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins",
+            "stage8_framework/03_autograd": "runs the operations of 8.2, from the last one to the first"}
 
 # Steps with plug-ins: folders of sources that the program does not link.
 PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor"}

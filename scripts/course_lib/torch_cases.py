@@ -333,3 +333,20 @@ class Cases:
 
     def network(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
         raise CannotDo("no PyTorch counterpart: the program's own copies are timed")
+
+    def deep_perceptron(self, batch: int, width: int, layers: int) -> Case:
+        def perceptron(x, *parameters):
+            for w, bias in zip(parameters[::2], parameters[1::2]):
+                x = torch.tanh(F.linear(x, w, bias))
+            return x
+        scale = (3 / width) ** 0.5
+        tensors = [self.random(batch, width)]
+        for _ in range(layers):
+            tensors += [scale * self.random(width, width), 0.1 * self.random(width)]
+        return Case(perceptron, tensors, tuple(range(len(tensors))), self.random(batch, width), "backward")
+
+    def four_operations(self, n: int) -> Case:
+        def squared_relu(x, w):
+            h = x * w
+            return (h * torch.relu(h)).sum()
+        return Case(squared_relu, [self.random(n), self.random(n)], (0, 1), way="both")

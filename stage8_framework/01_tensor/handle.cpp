@@ -72,13 +72,13 @@ std::string Tensor::text() const { return described(dtype_, shape()); }
 
 Tensor Tensor::view(const Layout& layout) const {
   require_inside("view", layout, dtype_, storage_->bytes());
-  return seen(layout, View::other);
+  return seen(layout, Derivation::other);
 }
 
 Tensor Tensor::converted(Dtype dtype) const {
   const Tensor result = empty(device(), shape(), dtype);
   if (elements() != 0) device().copy(result, *this);
-  return made(result, {View::copy});
+  return made(result, {Derivation::copy});
 }
 
 void Tensor::copy_from(const Tensor& source) const {

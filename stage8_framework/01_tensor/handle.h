@@ -27,7 +27,7 @@ constexpr Dtype dtype_of() {
 struct AutogradSlot;  // what a tensor's gradient is computed from: 8.3 defines it
 
 // How a tensor was made of another one that has the same values, or some of them.
-struct View {
+struct Derivation {
   enum Kind { reshape, permute, transpose, slice, select, expand, copy, other } kind;
   // permute: the axes; transpose: a, b; slice: axis, begin, end, step; select: axis, index.
   std::int64_t numbers[kMaxRank] = {};
@@ -77,31 +77,40 @@ class Tensor {
   const char* last_writer() const { return storage_->last_writer(); }
   void count_write(const char* operation) const { storage_->count_write(operation); }
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
-  bool is_only_handle() const { return storage_.use_count() == 1; }  // to its storage
+  // Whether nobody else sees its storage.
+  bool is_only_handle() const { return storage_.use_count() == 1; }
   std::string text() const;  // "f32 (2,3)"
 
   // The same storage under another layout: what every view is. Refused where it leaves the storage.
   Tensor view(const Layout& layout) const;
   // Views, as layout.h says.
-  Tensor reshape(const Shape& shape) const { return seen(layout_.reshape(shape), View::reshape); }
+  Tensor reshape(const Shape& shape) const {
+    return seen(layout_.reshape(shape), Derivation::reshape);
+  }
   Tensor permute(const Shape& axes) const {
-    View how{View::permute};
+    Derivation how{Derivation::permute};
     for (size_t d = 0; d < axes.rank(); ++d) how.numbers[d] = axes[d];
     return seen(layout_.permute(axes), how);
   }
   Tensor transpose(std::int64_t a, std::int64_t b) const {
-    return seen(layout_.transpose(a, b), View::transpose, a, b);
+    return seen(layout_.transpose(a, b), Derivation::transpose, a, b);
   }
   Tensor slice(std::int64_t axis, std::int64_t begin, std::int64_t end,
                std::int64_t step = 1) const {
-    return seen(layout_.slice(axis, begin, end, step), View::slice, axis, begin, end, step);
+    return seen(layout_.slice(axis, begin, end, step), Derivation::slice, axis, begin, end, step);
   }
   Tensor select(std::int64_t axis, std::int64_t i) const {
-    return seen(layout_.select(axis, i), View::select, axis, i);
+    return seen(layout_.select(axis, i), Derivation::select, axis, i);
   }
-  Tensor expand(const Shape& shape) const { return seen(layout_.expand(shape), View::expand); }
-  Tensor squeeze(std::int64_t axis) const { return seen(layout_.squeeze(axis), View::reshape); }
-  Tensor unsqueeze(std::int64_t axis) const { return seen(layout_.unsqueeze(axis), View::reshape); }
+  Tensor expand(const Shape& shape) const {
+    return seen(layout_.expand(shape), Derivation::expand);
+  }
+  Tensor squeeze(std::int64_t axis) const {
+    return seen(layout_.squeeze(axis), Derivation::reshape);
+  }
+  Tensor unsqueeze(std::int64_t axis) const {
+    return seen(layout_.unsqueeze(axis), Derivation::reshape);
+  }
 
   // New row-major elements of the same values; of another type; or this tensor, if it is so
   // already.
@@ -127,13 +136,13 @@ class Tensor {
   const std::shared_ptr<AutogradSlot>& autograd() const { return autograd_; }
   void set_autograd(std::shared_ptr<AutogradSlot> slot) { autograd_ = std::move(slot); }
   // `result`, which was made of this tensor: tracked, if this one is.
-  Tensor made(Tensor result, const View& how) const {
+  Tensor made(Tensor result, const Derivation& how) const {
     if (autograd_ != nullptr) autograd_hooks.made(*this, result, how);
     return result;
   }
   // What 8.3 wants to know of tracked tensors. It sets this before there are any.
   struct AutogradHooks {
-    void (*made)(const Tensor& from, Tensor& result, const View& how);
+    void (*made)(const Tensor& from, Tensor& result, const Derivation& how);
     void (*before_copy)(const Tensor& out, const Tensor& source);  // may refuse it
   };
   static AutogradHooks autograd_hooks;
@@ -142,10 +151,10 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype)
       : storage_(std::move(storage)), layout_(layout), dtype_(dtype) {}
   template <class... Numbers>
-  Tensor seen(const Layout& layout, View::Kind kind, Numbers... numbers) const {
-    return seen(layout, View{kind, {numbers...}});
+  Tensor seen(const Layout& layout, Derivation::Kind kind, Numbers... numbers) const {
+    return seen(layout, Derivation{kind, {numbers...}});
   }
-  Tensor seen(const Layout& layout, const View& how) const {
+  Tensor seen(const Layout& layout, const Derivation& how) const {
     return made(Tensor(storage_, layout, dtype_), how);
   }
   Tensor converted(Dtype dtype) const;

@@ -25,8 +25,8 @@ namespace framework {
 void run(Call& call);
 
 // Who is told of calls before and after they run: the tape of 8.3 of those that have a tensor with
-// a gradient. before() may refuse a call by throwing. after() sees its outputs; where it throws, the
-// call has failed.
+// a gradient. before() may refuse a call by throwing. after() sees its outputs; where it throws,
+// the call has failed.
 struct Recorder {
   void (*before)(const Call& call) = nullptr;
   void (*after)(Call& call) = nullptr;

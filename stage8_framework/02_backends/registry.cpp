@@ -233,12 +233,12 @@ Tensor to(const Tensor& tensor, Device& device) {
   if (target != nullptr && target->is_host_memory()) {
     target->wait();  // for what used this memory before
     from.device().to_host(result.data(), from.data(), bytes);
-    return tensor.made(result, {View::copy});
+    return tensor.made(result, {Derivation::copy});
   }
   std::vector<unsigned char> staged(bytes);
   from.device().to_host(staged.data(), from.data(), bytes);
   device.to_device(result.data(), staged.data(), bytes);
-  return tensor.made(result, {View::copy});
+  return tensor.made(result, {Derivation::copy});
 }
 
 }  // namespace framework

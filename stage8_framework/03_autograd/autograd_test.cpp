@@ -3,12 +3,15 @@
 #include "stage8_framework/03_autograd/autograd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "common/error.h"
 #include "common/testing.h"
+#include "stage8_framework/01_tensor/splitting.h"
 #include "stage8_framework/02_backends/fake_for_tests.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/plugin_device.h"
@@ -78,7 +81,8 @@ TEST_CASE("what is recorded") {
   {
     const NoGrad guard;
     REQUIRE((!is_recording() && !(x * c).requires_grad() && !x.reshape({2, 1}).requires_grad()));
-    const NoGrad again;
+    { const NoGrad again; }
+    REQUIRE(!is_recording());
   }
   REQUIRE((is_recording() && x.reshape({2, 1}).requires_grad()));
   sum(x * x.detach()).backward();
@@ -88,6 +92,40 @@ TEST_CASE("what is recorded") {
   REQUIRE((!other.requires_grad() && x.requires_grad()));
   const auto [pooled, places] = maxpool2d(x.reshape({1, 1, 1, 2}), {1, 2}, {});
   REQUIRE((pooled.requires_grad() && !places.requires_grad()));
+}
+
+TEST_CASE("where two are equal, or a slope has no limit") {
+  Device& on = reference();
+  const Tensor seed = Tensor::from_host(on, Floats{1, 10, 100}, {3});
+  const auto grads = [&](const auto& f) {
+    const Tensor a = leaf({1, 0, 3}, {3}), b = leaf({1, 0, -2}, {3});
+    f(a, b).backward(seed);
+    return std::pair(host(a.grad()), host(b.grad()));
+  };
+  using Both = std::pair<Floats, Floats>;
+  REQUIRE(grads([](auto& a, auto& b) { return maximum(a, b); }) ==
+          Both{{0.5f, 5, 100}, {0.5f, 5, 0}});
+  REQUIRE(grads([](auto& a, auto& b) { return minimum(a, b); }) ==
+          Both{{0.5f, 5, 0}, {0.5f, 5, 100}});
+  // 1^1, 0^0 and 3^-2: by the base e a^(e - 1), by the exponent y log a, and 0 for 0^0.
+  const auto [base, exponent] = grads([](auto& a, auto& b) { return pow(a, b); });
+  REQUIRE((base[0] == 1 && base[1] == 0 && exponent[0] == 0 && exponent[1] == 0));
+  REQUIRE(std::fabs(exponent[2] - 100 * std::log(3.0f) / 9) < 1e-4);
+  const Tensor x = leaf({-2, 0, 4, 4}, {2, 2});
+  (sum(abs(x)) + sum(relu(x)) + max(x)).backward();
+  REQUIRE(host(x.grad()) == Floats{-1, 0, 2.5f, 2.5f});
+}
+
+TEST_CASE("a graph that nobody holds is gone, with what it saved") {
+  const auto& pool = plugin_device(reference()).pool();
+  const Tensor x = leaf({1, 2}, {2});
+  const size_t live = pool.statistics().live;
+  {
+    const Tensor y = exp(x), z = maximum(y, sqrt(y));
+    const auto [out, mean, rstd] = layernorm(x.reshape({1, 2}), x.detach(), x.detach());
+    REQUIRE(pool.statistics().live > live);
+  }
+  REQUIRE(pool.statistics().live == live);
 }
 
 TEST_CASE("a graph that is retained can be gone through again, another one can't") {

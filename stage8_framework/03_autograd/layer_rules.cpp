@@ -20,7 +20,7 @@ Tensor turned(const Tensor& a) { return a.transpose(-1, -2); }
 // ---- Products -----------------------------------------------------------------------------------
 
 // Y = A B: g B^T and A^T g. Where one B serves a batch, the sum over the batch is a part of A^T g.
-void matmul_rule(Backward& b) {
+void matmul_rule(WayBack& b) {
   const Tensor& g = b.grad();
   if (b.wants(0)) b.give(0, matmul(g, turned(b.input(1))));
   if (!b.wants(1)) return;
@@ -44,7 +44,7 @@ std::uint32_t needs_of_activation(const Call& call) {
 
 namespace {
 
-Tensor through_activation(const Backward& b) {
+Tensor through_activation(const WayBack& b) {
   switch (static_cast<Activation>(b.whole(0))) {
     case Activation::relu:
       return relu_backward(b.grad(), b.output());
@@ -62,7 +62,7 @@ Tensor through_activation(const Backward& b) {
 }  // namespace
 
 // y = activation(x w^T + bias): g w, g^T x and the sum of g's rows.
-void linear_rule(Backward& b) {
+void linear_rule(WayBack& b) {
   const Tensor g = rows_of(through_activation(b));
   if (b.wants(0)) b.give(0, reshaped(matmul(g, b.input(1)), b.shape(0)));
   if (b.wants(1)) b.give(1, matmul(turned(g), rows_of(b.input(0))));
@@ -71,16 +71,16 @@ void linear_rule(Backward& b) {
 
 // ---- Rows and losses ----------------------------------------------------------------------------
 
-void softmax_rule(Backward& b) { b.give(0, softmax_backward(b.grad(), b.output())); }
+void softmax_rule(WayBack& b) { b.give(0, softmax_backward(b.grad(), b.output())); }
 // g - softmax(x) sum(g), along each row.
-void log_softmax_rule(Backward& b) {
+void log_softmax_rule(WayBack& b) {
   b.give(0, b.grad() - exp(b.output()) * sum(b.grad(), {-1}, true));
 }
-void squared_error_rule(Backward& b) {
+void squared_error_rule(WayBack& b) {
   if (b.wants(0)) b.give(0, squared_error_backward(b.grad(), b.input(0), b.input(1)));
   if (b.wants(1)) b.give(1, squared_error_backward(b.grad(), b.input(1), b.input(0)));
 }
-void cross_entropy_rule(Backward& b) {
+void cross_entropy_rule(WayBack& b) {
   b.give(0, cross_entropy_backward(b.grad(), b.input(0), b.input(1)));
 }
 
@@ -89,7 +89,7 @@ void cross_entropy_rule(Backward& b) {
 namespace {
 
 // Attributes from `first` on: stride_y, stride_x, pad_y, pad_x.
-Sliding sliding_of(const Backward& b, int first) {
+Sliding sliding_of(const WayBack& b, int first) {
   return {b.whole(first), b.whole(first + 1), b.whole(first + 2), b.whole(first + 3)};
 }
 // The last two extents.
@@ -97,25 +97,25 @@ Rectangle size_of(const Shape& images) { return {images[2], images[3]}; }
 
 }  // namespace
 
-void conv2d_rule(Backward& b) {
+void conv2d_rule(WayBack& b) {
   const Sliding at = sliding_of(b, 0);
   if (b.wants(0)) b.give(0, conv2d_grad_x(b.grad(), b.input(1), at, size_of(b.shape(0))));
   if (b.wants(1)) b.give(1, conv2d_grad_w(b.grad(), b.input(0), at, size_of(b.shape(1))));
   if (b.wants(2)) b.give(2, sum(b.grad(), {0, 2, 3}));
 }
-void maxpool2d_rule(Backward& b) {
+void maxpool2d_rule(WayBack& b) {
   b.give(0, maxpool2d_backward(b.grad(), b.output(1), {b.whole(0), b.whole(1)}, sliding_of(b, 2),
                                size_of(b.shape(0))));
 }
 
 // ---- Transformers -------------------------------------------------------------------------------
 
-void embedding_rule(Backward& b) {
+void embedding_rule(WayBack& b) {
   b.give(0, embedding_backward(b.grad(), b.input(1), b.shape(0)[0]));
 }
 
 // y, mean and rstd of rows of n elements. Mean: g / n for each. rstd: -g rstd^3 (x - mean) / n.
-void layernorm_rule(Backward& b) {
+void layernorm_rule(WayBack& b) {
   const Tensor &x = b.input(0), &gain = b.input(1), &mean = b.output(1), &rstd = b.output(2);
   if (b.has_grad(0)) {
     const auto [of_x, of_gain, of_bias] = layernorm_backward(b.grad(), x, gain, mean, rstd);
@@ -134,7 +134,7 @@ void layernorm_rule(Backward& b) {
 
 // out = P v and lse, where P = softmax(scale q k^T) and lse is what it divides by, as a logarithm.
 // By lse: scale g P k for q, and scale P^T (g q) for k, which is what v gets from an out of g q.
-void attention_rule(Backward& b) {
+void attention_rule(WayBack& b) {
   const Tensor &q = b.input(0), &k = b.input(1), &v = b.input(2), &lse = b.output(1);
   const bool is_causal = b.whole(0) != 0;
   const double scale = b.attribute(1);

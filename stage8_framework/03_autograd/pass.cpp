@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -24,11 +25,11 @@ std::string role_of(const Node& node, size_t i) {
 
 }  // namespace
 
-const Shape& Backward::shape(int i) const {
+const Shape& WayBack::shape(int i) const {
   return node_.shapes.empty() ? grad().shape() : node_.shapes[static_cast<size_t>(i)];
 }
 
-const Tensor& Backward::saved(std::uint32_t bit) const {
+const Tensor& WayBack::saved(std::uint32_t bit) const {
   static const Tensor kAbsent;
   if ((node_.kept & bit) == 0) return kAbsent;
   size_t place = 0;
@@ -36,7 +37,7 @@ const Tensor& Backward::saved(std::uint32_t bit) const {
   return node_.saved[place].tensor;
 }
 
-void Backward::give(int i, const Tensor& grad) {
+void WayBack::give(int i, const Tensor& grad) {
   if (wants(i)) autograd::accumulate(given_[i], unbroadcast(grad, shape(i)));
 }
 
@@ -52,6 +53,9 @@ void Pass::run(const Node& node, const Gradients& grads, Tensor (&given)[kMaxInp
   const auto refuse = [&](const std::string& reason) {
     throw std::runtime_error(std::string("backward of ") + node.rule->name + ": " + reason);
   };
+  const auto has_come = [](const Tensor& grad) { return grad.is_defined(); };
+  if (std::none_of(grads.of, grads.of + kMaxOutputs, has_come))
+    refuse("no gradient has come to it: what uses its result runs first");
   if (node.is_used_up) refuse("the graph was used up by a backward() before: retain it there");
   for (size_t i = 0; i < node.saved.size(); ++i) {
     const auto& [tensor, version] = node.saved[i];
@@ -60,7 +64,7 @@ void Pass::run(const Node& node, const Gradients& grads, Tensor (&given)[kMaxInp
            std::to_string(version) + " and is at version " + std::to_string(tensor.version()) +
            ": " + tensor.last_writer() + " has written it in place");
   }
-  Backward back(node, grads.of, given);
+  WayBack back(node, grads.of, given);
   node.rule->run(back);
   for (size_t i = 0; i < node.edges.size(); ++i)  // the mean of layernorm does not know of its gain
     if (node.edges[i] != nullptr && !given[i].is_defined())

@@ -1,6 +1,7 @@
 #include "stage8_framework/03_autograd/problem.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "common/random.h"
 #include "common/rounding.h"
@@ -34,11 +35,18 @@ Tensor Perceptron::forward() const {
   return y;
 }
 
+std::vector<float> gradient_of(const Tensor& leaf) {
+  if (leaf.grad().is_defined()) return leaf.grad().to_host<float>();
+  std::vector<float> poison(static_cast<size_t>(leaf.elements()));
+  std::memset(poison.data(), 0xFF, sizeof(float) * poison.size());
+  return poison;
+}
+
 std::vector<float> Perceptron::gradients() const {
-  std::vector<float> all = x.grad().to_host<float>();
+  std::vector<float> all = gradient_of(x);
   for (size_t layer = 0; layer < w.size(); ++layer)
     for (const Tensor& leaf : {w[layer], bias[layer]}) {
-      const std::vector<float> grad = leaf.grad().to_host<float>();
+      const std::vector<float> grad = gradient_of(leaf);
       all.insert(all.end(), grad.begin(), grad.end());
     }
   return all;

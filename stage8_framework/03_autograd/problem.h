@@ -35,6 +35,9 @@ struct Perceptron {
   void forget_gradients() const;
 };
 
+// A leaf's gradient; where it has none, numbers that compare() takes for unwritten.
+std::vector<float> gradient_of(const framework::Tensor& leaf);
+
 // Random numbers for a case, or such that all gradients are exact in any order: integers, one
 // weight of 1 or -1 for each neuron, and no tanh (`error` is 0 then).
 struct Values {

@@ -31,59 +31,59 @@ namespace {
 
 // ---- Of one element -----------------------------------------------------------------------------
 
-void neg_rule(Backward& b) { b.give(0, neg(b.grad())); }
-void abs_rule(Backward& b) {  // g sign(a), 0 at 0
+void neg_rule(WayBack& b) { b.give(0, neg(b.grad())); }
+void abs_rule(WayBack& b) {  // g sign(a), 0 at 0
   const Tensor &g = b.grad(), &a = b.input(0), zero = scalar_like(g, 0);
   b.give(0, select(less(zero, a), g, select(less(a, zero), neg(g), zero)));
 }
-void square_rule(Backward& b) { b.give(0, b.grad() * (b.input(0) + b.input(0))); }
-void sqrt_rule(Backward& b) { b.give(0, b.grad() / (b.output() + b.output())); }
-void rsqrt_rule(Backward& b) {  // -g y^3 / 2
+void square_rule(WayBack& b) { b.give(0, b.grad() * (b.input(0) + b.input(0))); }
+void sqrt_rule(WayBack& b) { b.give(0, b.grad() / (b.output() + b.output())); }
+void rsqrt_rule(WayBack& b) {  // -g y^3 / 2
   b.give(0, b.grad() * scaled(b.output() * square(b.output()), -0.5));
 }
-void reciprocal_rule(Backward& b) { b.give(0, neg(b.grad() * square(b.output()))); }
-void exp_rule(Backward& b) { b.give(0, b.grad() * b.output()); }
-void log_rule(Backward& b) { b.give(0, b.grad() / b.input(0)); }
-void tanh_rule(Backward& b) { b.give(0, tanh_backward(b.grad(), b.output())); }
-void sigmoid_rule(Backward& b) { b.give(0, sigmoid_backward(b.grad(), b.output())); }
+void reciprocal_rule(WayBack& b) { b.give(0, neg(b.grad() * square(b.output()))); }
+void exp_rule(WayBack& b) { b.give(0, b.grad() * b.output()); }
+void log_rule(WayBack& b) { b.give(0, b.grad() / b.input(0)); }
+void tanh_rule(WayBack& b) { b.give(0, tanh_backward(b.grad(), b.output())); }
+void sigmoid_rule(WayBack& b) { b.give(0, sigmoid_backward(b.grad(), b.output())); }
 // By the output: it is above 0 where the input is, and whoever reads it next saves it, too.
-void relu_rule(Backward& b) { b.give(0, relu_backward(b.grad(), b.output())); }
-void gelu_rule(Backward& b) { b.give(0, gelu_backward(b.grad(), b.input(0))); }
+void relu_rule(WayBack& b) { b.give(0, relu_backward(b.grad(), b.output())); }
+void gelu_rule(WayBack& b) { b.give(0, gelu_backward(b.grad(), b.input(0))); }
 
 // ---- Of two and three ---------------------------------------------------------------------------
 
-void add_rule(Backward& b) {
+void add_rule(WayBack& b) {
   if (b.wants(0)) b.give(0, b.grad());
   if (b.wants(1)) b.give(1, b.grad());
 }
-void sub_rule(Backward& b) {
+void sub_rule(WayBack& b) {
   if (b.wants(0)) b.give(0, b.grad());
   if (b.wants(1)) b.give(1, neg(b.grad()));
 }
-void mul_rule(Backward& b) {
+void mul_rule(WayBack& b) {
   if (b.wants(0)) b.give(0, b.grad() * b.input(1));
   if (b.wants(1)) b.give(1, b.grad() * b.input(0));
 }
-void div_rule(Backward& b) {  // by b: -g a / b^2 = -g y / b
+void div_rule(WayBack& b) {  // by b: -g a / b^2 = -g y / b
   if (b.wants(0)) b.give(0, b.grad() / b.input(1));
   if (b.wants(1)) b.give(1, neg(b.grad() * b.output() / b.input(1)));
 }
 // g where input i is the result; half of it where both are.
-void give_to_winner(Backward& b, int i, const Tensor& smaller, const Tensor& larger) {
+void give_to_winner(WayBack& b, int i, const Tensor& smaller, const Tensor& larger) {
   if (!b.wants(i)) return;
   const Tensor ties =
       select(equal(smaller, larger), scaled(b.grad(), 0.5), scalar_like(b.grad(), 0));
   b.give(i, select(less(smaller, larger), b.grad(), ties));
 }
-void maximum_rule(Backward& b) {
+void maximum_rule(WayBack& b) {
   give_to_winner(b, 0, b.input(1), b.input(0));
   give_to_winner(b, 1, b.input(0), b.input(1));
 }
-void minimum_rule(Backward& b) {
+void minimum_rule(WayBack& b) {
   give_to_winner(b, 0, b.input(0), b.input(1));
   give_to_winner(b, 1, b.input(1), b.input(0));
 }
-void pow_rule(Backward& b) {
+void pow_rule(WayBack& b) {
   const Tensor &g = b.grad(), &a = b.input(0), &e = b.input(1);
   const Tensor zero = scalar_like(g, 0), one = scalar_like(g, 1);
   if (b.wants(0))  // g e a^(e - 1), and 0 for e = 0 even if a is 0
@@ -93,7 +93,7 @@ void pow_rule(Backward& b) {
     b.give(1, g * b.output() * log(base));
   }
 }
-void select_rule(Backward& b) {
+void select_rule(WayBack& b) {
   const Tensor zero = scalar_like(b.grad(), 0);
   if (b.wants(1)) b.give(1, select(b.input(0), b.grad(), zero));
   if (b.wants(2)) b.give(2, select(b.input(0), zero, b.grad()));
@@ -102,28 +102,28 @@ void select_rule(Backward& b) {
 // ---- Moves and reductions -----------------------------------------------------------------------
 
 // Of another type, or on another device.
-void cast_rule(Backward& b) { b.give(0, to(b.grad().to(b.dtype()), b.device())); }
+void cast_rule(WayBack& b) { b.give(0, to(b.grad().to(b.dtype()), b.device())); }
 
 // The axes of the attribute, and a reduction's result with an extent of 1 for each.
-Shape axes_of(const Backward& b) {
+Shape axes_of(const WayBack& b) {
   Shape axes;
   for (size_t d = 0; d < b.shape(0).rank(); ++d)
     if ((b.whole(0) >> d & 1) != 0) axes.insert(axes.rank(), static_cast<std::int64_t>(d));
   return axes;
 }
-Tensor with_axes(const Backward& b, const Tensor& reduced) {
+Tensor with_axes(const WayBack& b, const Tensor& reduced) {
   Shape shape = b.shape(0);
   for (const std::int64_t axis : axes_of(b)) shape[static_cast<size_t>(axis)] = 1;
   return reshaped(reduced, shape);
 }
-void sum_rule(Backward& b) { b.give(0, with_axes(b, b.grad()).expand(b.shape(0))); }
-void mean_rule(Backward& b) {
+void sum_rule(WayBack& b) { b.give(0, with_axes(b, b.grad()).expand(b.shape(0))); }
+void mean_rule(WayBack& b) {
   double count = 1;
   for (const std::int64_t axis : axes_of(b))
     count *= static_cast<double>(b.shape(0)[static_cast<size_t>(axis)]);
   b.give(0, with_axes(b, scaled(b.grad(), 1 / count)).expand(b.shape(0)));
 }
-void max_rule(Backward& b) {  // in equal parts to all that are the largest
+void max_rule(WayBack& b) {  // in equal parts to all that are the largest
   const Shape axes = axes_of(b);
   const Tensor g = with_axes(b, b.grad());
   const Tensor is_largest = equal(b.input(0), with_axes(b, b.output()));
@@ -205,8 +205,8 @@ constexpr Rule kRules[] = {
 
 // ---- Views --------------------------------------------------------------------------------------
 
-void reshape_rule(Backward& b) { b.give(0, reshaped(b.grad(), b.shape(0))); }
-void permute_rule(Backward& b) {
+void reshape_rule(WayBack& b) { b.give(0, reshaped(b.grad(), b.shape(0))); }
+void permute_rule(WayBack& b) {
   const size_t rank = b.shape(0).rank();
   Shape inverse = Shape::filled(rank, 0);
   for (size_t d = 0; d < rank; ++d) {
@@ -216,26 +216,26 @@ void permute_rule(Backward& b) {
   }
   b.give(0, b.grad().permute(inverse));
 }
-void transpose_rule(Backward& b) { b.give(0, b.grad().transpose(b.whole(0), b.whole(1))); }
+void transpose_rule(WayBack& b) { b.give(0, b.grad().transpose(b.whole(0), b.whole(1))); }
 // Zeros of the input's shape, and the gradient where `part` sees them.
 template <class Part>
-void give_part(Backward& b, Part part) {
+void give_part(WayBack& b, Part part) {
   const Tensor all = full(b.grad().device(), b.shape(0), 0, b.grad().dtype());
   part(all).copy_from(b.grad());
   b.give(0, all);
 }
-void slice_rule(Backward& b) {
+void slice_rule(WayBack& b) {
   give_part(b, [&](const Tensor& all) {
     return all.slice(b.whole(0), b.whole(1), b.whole(2), b.whole(3));
   });
 }
-void select_index_rule(Backward& b) {
+void select_index_rule(WayBack& b) {
   give_part(b, [&](const Tensor& all) { return all.select(b.whole(0), b.whole(1)); });
 }
-void expand_rule(Backward& b) { b.give(0, b.grad()); }  // give() sums
+void expand_rule(WayBack& b) { b.give(0, b.grad()); }  // give() sums
 
 constexpr Rule kViewRules[] = {
-    // as View::Kind counts
+    // as Derivation::Kind counts
     {"reshape", reshape_rule, {}, ""},     {"permute", permute_rule, {}, ""},
     {"transpose", transpose_rule, {}, ""}, {"slice", slice_rule, {}, ""},
     {"select", select_index_rule, {}, ""}, {"expand", expand_rule, {}, ""},
@@ -257,6 +257,6 @@ const Rule& rule_of(const Op& op) {
   static const std::array<const Rule*, 128> rows = rules_by_row();
   return *rows[static_cast<size_t>(row_of(op))];
 }
-const Rule& rule_of(View::Kind kind) { return kViewRules[kind]; }
+const Rule& rule_of(Derivation::Kind kind) { return kViewRules[kind]; }
 
 }  // namespace framework

@@ -13,11 +13,11 @@ constexpr std::uint32_t input_bit(int i) { return 1u << i; }
 constexpr std::uint32_t output_bit(int i) { return 1u << (kMaxInputs + i); }
 
 // A node on the way back: what its rule reads, and what it gives.
-class Backward {
+class WayBack {
  public:
   // grads: of the node's outputs, undefined where none has arrived; one at least has. given: of its
   // inputs, all undefined.
-  Backward(const Node& node, const Tensor* grads, Tensor* given)
+  WayBack(const Node& node, const Tensor* grads, Tensor* given)
       : node_(node), grads_(grads), given_(given) {}
 
   bool has_grad(int output) const { return grads_[output].is_defined(); }
@@ -42,17 +42,16 @@ class Backward {
 };
 
 struct Rule {
-  const char* name;  // of the operation
-  void (*run)(
-      Backward& b);        // gives a gradient to each input that wants one; nullptr: there is none
-  std::uint32_t needs[3];  // what the gradient of input i needs: input_bit, output_bit
-  const char* reason;      // where there is none: why
+  const char* name;         // of the operation
+  void (*run)(WayBack& b);  // gives a gradient to each input that wants one; nullptr: there is none
+  std::uint32_t needs[3];   // what the gradient of input i needs: input_bit, output_bit
+  const char* reason;       // where there is none: why
   bool is_constant = false;  // and the result counts as a constant; else the call is refused
   std::uint32_t (*also_needs)(const Call& call) = nullptr;  // what depends on attributes
 };
 
 const Rule& rule_of(const Op& op);
-const Rule& rule_of(View::Kind kind);
+const Rule& rule_of(Derivation::Kind kind);
 // The number of rows of the table: kOpCount, or a row of kOps has no rule.
 int rule_count();
 

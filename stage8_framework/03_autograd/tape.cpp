@@ -78,9 +78,9 @@ void after_call(Call& call) {
     if (is_float(call.outputs[i].dtype())) track(node, i, call.outputs[i]);
 }
 
-void made(const Tensor& from, Tensor& result, const View& how) {
+void made(const Tensor& from, Tensor& result, const Derivation& how) {
   if (!recording || !is_float(result.dtype())) return;
-  if (how.kind == View::other)
+  if (how.kind == Derivation::other)
     throw std::invalid_argument(
         "view of " + from.text() +
         " by a layout has no gradient: detach() it, or use slice and others");

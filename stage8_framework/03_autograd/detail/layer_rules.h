@@ -13,17 +13,17 @@ inline Tensor reshaped(const Tensor& a, const Shape& shape) {
   return a.contiguous().reshape(shape);
 }
 
-void matmul_rule(Backward& b);
-void linear_rule(Backward& b);
+void matmul_rule(WayBack& b);
+void linear_rule(WayBack& b);
 std::uint32_t needs_of_activation(const Call& call);
-void softmax_rule(Backward& b);
-void log_softmax_rule(Backward& b);
-void squared_error_rule(Backward& b);
-void cross_entropy_rule(Backward& b);
-void conv2d_rule(Backward& b);
-void maxpool2d_rule(Backward& b);
-void embedding_rule(Backward& b);
-void layernorm_rule(Backward& b);
-void attention_rule(Backward& b);
+void softmax_rule(WayBack& b);
+void log_softmax_rule(WayBack& b);
+void squared_error_rule(WayBack& b);
+void cross_entropy_rule(WayBack& b);
+void conv2d_rule(WayBack& b);
+void maxpool2d_rule(WayBack& b);
+void embedding_rule(WayBack& b);
+void layernorm_rule(WayBack& b);
+void attention_rule(WayBack& b);
 
 }  // namespace framework
