@@ -6,8 +6,8 @@
 //
 // This file has the ladder: in which order the nodes of the tape are run. Each version computes the
 // gradients of all leaves that lead to `root` and hands them to the pass, given `seed`, the
-// gradient of `root` itself, of its shape and type. Nothing is recorded meanwhile. Errors are those
-// of Pass::run().
+// gradient of `root` itself, of its shape and type. What nodes save is detached, so that nothing is
+// recorded meanwhile. Errors are those of Pass::run().
 #pragma once
 
 #include <vector>

@@ -91,7 +91,7 @@ void add_peak(const Case& c, const Runner& runner, Row& row) {
   char text[80];
   std::snprintf(text, sizeof text, "at most %.2f MB live", 1e-6 * runner.peak());
   row.note = text;
-  const bool is_promised = row.name == "counted" && c.batch >= 4 * c.width && c.layers >= 16;
+  const bool is_promised = row.name == "counted" && c.batch >= c.width && c.layers >= 16;
   if (is_promised && runner.peak() > kPromised * runner.all_kept())
     row.missed = std::string(text) + ", promised 0.7 of what iterative keeps";
 }

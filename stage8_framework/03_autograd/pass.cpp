@@ -105,7 +105,6 @@ void backward(const Tensor& root, const Tensor& seed, bool retain_graph, Launch 
   if (&seed.device() != &root.device())
     refuse(std::string("the seed is on ") + seed.device().name() + ", not on " +
            root.device().name());
-  const NoGrad guard;
   Pass pass(retain_graph);
   launch(root.autograd(), seed.detach(), pass);
   pass.commit();

@@ -18,7 +18,8 @@ using rounding::Approximate;
 using rounding::ApproximateSum;
 
 std::vector<Size> sizes() {
-  return {{"batch", 512, 128, 9}, {"width", 64, 32, 6}, {"layers", 64, 24, 7}};
+  // As many samples as neurons: saved results, parameters and the gradients of both are as large.
+  return {{"batch", 128, 48, 9}, {"width", 128, 48, 9}, {"layers", 64, 24, 7}};
 }
 
 std::string Case::name() const {
