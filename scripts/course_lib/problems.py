@@ -92,7 +92,7 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "autograd": [
         ("deep_perceptron", r"gradients of a perceptron   batch=(?P<batch>#) width=(?P<width>#) "
                             r"layers=(?P<layers>#) tanh float32"),
-        ("four_operations", r"four operations and backward   n=(?P<n>#) float32")],
+        ("small_graph", r"(?P<what>four operations|six branches in a row) and backward   n=(?P<n>#) float32")],
     "train_toy": [
         ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
                       + _TRAINED + r" epochs=(?P<epochs>#)")],

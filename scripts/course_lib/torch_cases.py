@@ -345,8 +345,15 @@ class Cases:
             tensors += [scale * self.random(width, width), 0.1 * self.random(width)]
         return Case(perceptron, tensors, tuple(range(len(tensors))), self.random(batch, width), "backward")
 
-    def four_operations(self, n: int) -> Case:
+    def small_graph(self, what: str, n: int) -> Case:
         def squared_relu(x, w):
             h = x * w
             return (h * torch.relu(h)).sum()
-        return Case(squared_relu, [self.random(n), self.random(n)], (0, 1), way="both")
+
+        def branches(x):
+            for _ in range(6):
+                x = x + x
+            return x.sum()
+        if what == "four operations":
+            return Case(squared_relu, [self.random(n), self.random(n)], (0, 1), way="both")
+        return Case(branches, [self.random(n)], (0,), way="both")

@@ -39,18 +39,20 @@ void poison(const Tensor& tensor) {
   tensor.device().to_device(tensor.data(), bytes.data(), bytes.size());
 }
 
-int rounds_of(const Options& options) {
-  return options.repeat > 0 ? options.repeat : options.quick ? 5 : 201;
-}
-
-}  // namespace
-
+// Why a row that needs this plug-in is left out; empty where it runs. A vendor's libraries may be
+// absent. The build that looks for races has no plug-ins; anywhere else it is an error.
 std::string reason_to_skip(const std::string& plugin) {
   if (plugin != "vendor" && kTimes) return "";
   for (const framework::Plugin& found : framework::plugins())
     if (found.name == plugin && found.table != nullptr) return "";
   return "no plug-in " + plugin;
 }
+
+int rounds_of(const Options& options) {
+  return options.repeat > 0 ? options.repeat : options.quick ? 5 : 201;
+}
+
+}  // namespace
 
 void time_rounds(std::vector<Row>& rows, const Options& options,
                  const std::function<double(size_t i)>& ms) {

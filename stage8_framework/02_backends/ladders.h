@@ -32,14 +32,8 @@ void run_memory(const Options& options, Report& report);
 // One operation by every policy.
 void run_kernels(const Case& c, const Options& options, Report& report);
 
-// ---- For programs of later steps, too -----------------------------------------------------------
-
-// Why a row that needs this plug-in is left out; empty where it runs. A vendor's libraries may be
-// absent. The build that looks for races has no plug-ins; anywhere else it is an error.
-std::string reason_to_skip(const std::string& plugin);
-
-// Gives the rows that are right their times: of ms(i), what row i takes once, in interleaved
-// rounds.
+// For programs of later steps, too: gives the rows that are right their times: of ms(i), what row i
+// takes once, in interleaved rounds.
 void time_rounds(std::vector<Row>& rows, const Options& options,
                  const std::function<double(size_t i)>& ms);
 

@@ -1,7 +1,8 @@
 // kOps, the only list of operations. Each row says what an operation takes and returns, what it
 // costs, how exact it is, and nothing about who runs it: that is a backend's business. The tests,
 // the dispatcher and the documentation walk this list; an operation added is one row, a function of
-// the reference and at least one backend's function. Plain C++ that knows no device.
+// the reference, at least one backend's function, and a rule of 8.3. Plain C++ that knows no
+// device.
 #pragma once
 
 #include <cstdint>

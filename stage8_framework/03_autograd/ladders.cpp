@@ -1,8 +1,11 @@
 #include "stage8_framework/03_autograd/ladders.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/measure.h"
@@ -34,7 +37,6 @@ std::vector<Row> rows_of(const Options& options, std::vector<Launch>* launches) 
     if (!options.wants(version.name)) continue;
     Row& row = rows.emplace_back();
     row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
-    row.skipped = backends::reason_to_skip("own");
     launches->push_back(version.launch);
   }
   return rows;
@@ -99,6 +101,7 @@ void add_peak(const Case& c, const Runner& runner, Row& row) {
 }  // namespace
 
 void run_perceptron(const Case& c, const Options& options, Report& report) {
+  constexpr size_t kMostFrames = 1000;
   std::vector<Launch> launches;
   std::vector<Row> rows = rows_of(options, &launches);
   const Values integers(c, true, options.seed), values(c, false, options.seed);
@@ -106,6 +109,8 @@ void run_perceptron(const Case& c, const Options& options, Report& report) {
   std::optional<Runner> runner;
   for (size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
+    if (row.name == "recursive" && c.layers > kMostFrames)
+      row.skipped = "it needs a stack frame for each layer";
     if (!row.skipped.empty()) continue;
     Device& own = framework::device("own");
     row.check = Runner(integers, own).check(launches[i]);
@@ -121,91 +126,126 @@ void run_perceptron(const Case& c, const Options& options, Report& report) {
   for (const Row& row : rows) report.add(row);
 }
 
+// ---- Small graphs -------------------------------------------------------------------------------
+
 namespace {
 
 constexpr size_t kSmall = 1024;
 
-// h = x * w; sum(h * relu(h)), and its gradients by x and w: the way back to h has two branches.
-struct FourOperations {
-  Tensor x, w;
+// A function of some leaves of kSmall elements, and its exact gradients, one leaf after the other.
+struct Small {
+  std::string name;
+  std::vector<Tensor> leaves;
+  std::function<Tensor()> forward;
+  std::vector<float> want;
+  double promised_ms;  // of counted on a GPU; 0: nothing is
 
-  FourOperations(Device& device, std::uint64_t seed) {
-    for (Tensor* leaf : {&x, &w}) {
-      std::vector<float> values(kSmall);
-      for (size_t i = 0; i < kSmall; ++i)
-        values[i] = random_numbers::uniform(seed, leaf == &x ? 0 : 1, i);
-      *leaf = Tensor::from_host(device, values, {static_cast<std::int64_t>(kSmall)});
-      leaf->set_requires_grad();
-    }
-  }
-  Tensor forward() const {
-    const Tensor h = x * w;
-    return sum(h * relu(h));
-  }
   void run(Launch launch) const {
-    x.set_grad({}), w.set_grad({});
+    for (const Tensor& leaf : leaves) leaf.set_grad({});
     const Tensor y = forward();
     backward(y, framework::full(y.device(), {}, 1), false, launch);
   }
-  // 2 relu(h) times the other factor: rounded once more, as the device does.
   Comparison compare() const {
-    const std::vector<float> of_x = x.to_host<float>(), of_w = w.to_host<float>();
-    std::vector<float> got = gradient_of(x), want;
-    const std::vector<float> grad_w = gradient_of(w);
-    got.insert(got.end(), grad_w.begin(), grad_w.end());
-    for (const std::vector<float>* other : {&of_w, &of_x})
-      for (size_t i = 0; i < kSmall; ++i) {
-        const float h = of_x[i] * of_w[i];
-        want.push_back(2 * (h > 0 ? h : 0) * (*other)[i]);
-      }
+    std::vector<float> got;
+    for (const Tensor& leaf : leaves) {
+      const std::vector<float> grad = gradient_of(leaf);
+      got.insert(got.end(), grad.begin(), grad.end());
+    }
     return ::compare(
         want.size(), [&](size_t i) { return got[i]; },
         [&](size_t i) { return static_cast<double>(want[i]); }, [](size_t) { return 0.0; });
   }
 };
 
-}  // namespace
+std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream) {
+  std::vector<float> values(kSmall);
+  for (size_t i = 0; i < kSmall; ++i) values[i] = random_numbers::uniform(seed, stream, i);
+  return values;
+}
+Tensor leaf_of(Device& device, const std::vector<float>& values) {
+  Tensor leaf = Tensor::from_host(device, values, {static_cast<std::int64_t>(kSmall)});
+  leaf.set_requires_grad();
+  return leaf;
+}
 
-void run_small(const Options& options, Report& report) {
-  constexpr double kPromised = 0.045;  // ms, of counted on a GPU
-  std::vector<Launch> launches;
-  std::vector<Row> rows = rows_of(options, &launches);
-  report.table("four operations and backward   n=" + size_text(kSmall) + " float32");
-  std::optional<FourOperations> four;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].skipped.empty()) continue;
-    if (!four) four.emplace(framework::device("own"), options.seed);
-    poison_free_memory(four->x.device(), 64 * kSmall);
-    four->run(launches[i]);
-    rows[i].check = four->compare();
-  }
-  const auto host_ms = [&](const auto& run) {
-    constexpr int kTimes = 16;  // fewer launches than a stream takes before the host must wait
-    PluginDevice& device = framework::plugin_device(four->x.device());
-    device.wait();
-    HostTimer timer;
-    for (int k = 0; k < kTimes; ++k) run();
-    const double ms = timer.ms() / kTimes;
-    device.wait();
-    return ms;
+// h = x * w; sum(h * relu(h)): the way back to h has two branches. The gradients are 2 relu(h)
+// times the other factor, rounded once more, as the device does.
+Small four_operations(Device& device, std::uint64_t seed) {
+  const std::vector<float> x = numbers(seed, 0), w = numbers(seed, 1);
+  const std::vector<Tensor> leaves{leaf_of(device, x), leaf_of(device, w)};
+  const auto forward = [leaves] {
+    const Tensor h = leaves[0] * leaves[1];
+    return sum(h * relu(h));
   };
-  std::vector<double> unrecorded, recorded;
+  std::vector<float> want;
+  for (const auto& [other, factor] : {std::pair(&w, &x), std::pair(&x, &w)})
+    for (size_t i = 0; i < kSmall; ++i)
+      want.push_back(2 * std::max((*other)[i] * (*factor)[i], 0.0f) * (*other)[i]);
+  return {"four operations", leaves, forward, want, 0.045};
+}
+
+// y = y + y, time after time: 2^kBranches paths lead from the sum to x.
+Small branches(Device& device, std::uint64_t seed) {
+  constexpr int kBranches = 6;
+  const Tensor x = leaf_of(device, numbers(seed, 0));
+  const auto forward = [x] {
+    Tensor y = x;
+    for (int i = 0; i < kBranches; ++i) y = y + y;
+    return sum(y);
+  };
+  return {"six branches in a row", {x}, forward, std::vector<float>(kSmall, 1 << kBranches), 0};
+}
+
+// The host's time of one of several: fewer launches than a stream takes before the host must wait.
+template <class Run>
+double host_ms(PluginDevice& device, Run&& run) {
+  constexpr int kTimes = 4;
+  device.wait();
+  HostTimer timer;
+  for (int k = 0; k < kTimes; ++k) run();
+  const double ms = timer.ms() / kTimes;
+  device.wait();
+  return ms;
+}
+
+void run_graph(const Small& graph, const Options& options, std::vector<Row> rows,
+               const std::vector<Launch>& launches, Report& report) {
+  PluginDevice& device = framework::plugin_device(graph.leaves[0].device());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    poison_free_memory(device, 64 * kSmall);
+    graph.run(launches[i]);
+    rows[i].check = graph.compare();
+  }
+  std::vector<double> unrecorded, recorded;  // us
   backends::time_rounds(rows, options, [&](size_t i) {
-    recorded.push_back(host_ms([&] { four->forward(); }));
-    unrecorded.push_back(host_ms([&] {
-      const framework::NoGrad guard;
-      four->forward();
-    }));
-    return host_ms([&] { four->run(launches[i]); });
+    recorded.push_back(1e3 * host_ms(device, graph.forward));
+    unrecorded.push_back(1e3 * host_ms(device, [&] {
+                           const framework::NoGrad guard;
+                           graph.forward();
+                         }));
+    return host_ms(device, [&] { graph.run(launches[i]); });
   });
   for (Row& row : rows) {
-    if (!Measurement::kIsCpu && !options.quick && row.name == "counted" && row.ms > kPromised)
+    if (!Measurement::kIsCpu && !options.quick && row.name == "counted" && graph.promised_ms > 0 &&
+        row.ms > graph.promised_ms)
       row.missed = "promised 45 us";
     report.add(row);
   }
   if (recorded.empty()) return;
-  report.fact("the four operations without a tape", 1e3 * summarize(unrecorded).median, "us");
-  report.fact("the four operations, recorded", 1e3 * summarize(recorded).median, "us");
+  report.fact(graph.name + " without a tape", summarize(unrecorded).median, "us");
+  report.fact(graph.name + ", recorded", summarize(recorded).median, "us");
+}
+
+}  // namespace
+
+void run_small(const Options& options, Report& report) {
+  for (const auto make : {four_operations, branches}) {
+    std::vector<Launch> launches;
+    const std::vector<Row> rows = rows_of(options, &launches);
+    const Small graph = make(framework::device("own"), options.seed);
+    report.table(graph.name + " and backward   n=" + size_text(kSmall) + " float32");
+    run_graph(graph, options, rows, launches, report);
+  }
 }
 
 }  // namespace autograd

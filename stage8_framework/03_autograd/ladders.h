@@ -1,4 +1,4 @@
-// The program's two tables.
+// The program's tables.
 #pragma once
 
 #include "common/options.h"
@@ -9,7 +9,7 @@ namespace autograd {
 
 // The gradients of a deep perceptron by every version: time, and the most memory meanwhile.
 void run_perceptron(const Case& c, const Options& options, Report& report);
-// Four operations on small tensors and the way back: what the host takes.
+// Small graphs and the way back: what the host takes.
 void run_small(const Options& options, Report& report);
 
 }  // namespace autograd

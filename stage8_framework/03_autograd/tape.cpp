@@ -51,12 +51,12 @@ void track(const std::shared_ptr<Node>& node, int i, Tensor& output) {
 
 void before_call(const Call& call) {
   if (!recording) return;
+  const Rule& rule = rule_of(*call.op);
   for (int i = 0; i < call.output_count; ++i)
-    if (call.outputs[i].is_defined())
+    if (call.outputs[i].requires_grad() || (call.outputs[i].is_defined() && !rule.is_constant))
       throw std::invalid_argument(
           described(call) + ": output " + std::to_string(i) + ", " + call.outputs[i].text() +
           ", is written in place, which has no gradient: do it under NoGrad");
-  const Rule& rule = rule_of(*call.op);
   if (rule.run == nullptr && !rule.is_constant)
     throw std::invalid_argument(described(call) + ": it has no gradient, " + rule.reason +
                                 ": call it under NoGrad");
