@@ -66,7 +66,8 @@ static __global__ void __launch_bounds__(kBlock)
 struct Parts {
   size_t count, length;
 };
-constexpr size_t kEnoughBlocks = 1024, kLeastLength = 512;
+// A second launch takes longer than a block with 16 numbers for each thread.
+constexpr size_t kEnoughBlocks = 1024, kLeastLength = 16 * kBlock;
 Parts divided(size_t blocks, size_t count) {
   const size_t wanted = gpu::ceil_div(kEnoughBlocks, std::max(blocks, size_t{1}));
   const size_t most = std::max(count / kLeastLength, size_t{1});
