@@ -16,11 +16,26 @@ struct State {
 hipStream_t stream_of(void* stream) { return static_cast<hipStream_t>(stream); }
 hipEvent_t event_of(void* event) { return static_cast<hipEvent_t>(event); }
 
+std::int32_t device_count() {
+  int count = 0;
+  return hipGetDeviceCount(&count) == hipSuccess ? count : 0;
+}
+
+// Makes the device this thread's current one. To ask which one it is takes less than to set it, and
+// the only one always is.
+void make_current(std::int32_t device) {
+  static const bool is_only_one = device_count() == 1;
+  if (is_only_one && device == 0) return;
+  int current;
+  HIP_CHECK(hipGetDevice(&current));
+  if (current != device) HIP_CHECK(hipSetDevice(device));
+}
+
 // Does `work` on the device of `state`. What it throws ends here: nothing crosses the table.
 template <class Work>
 std::int32_t guarded(void* state, CourseError* error, Work&& work) {
   try {
-    HIP_CHECK(hipSetDevice(static_cast<State*>(state)->device));
+    make_current(static_cast<State*>(state)->device);
     work();
     return 0;
   } catch (const gpu::Error& failed) {
@@ -34,11 +49,6 @@ template <class Work>
 void unguarded(void* state, Work&& work) {
   CourseError error;
   guarded(state, &error, work);
-}
-
-std::int32_t device_count() {
-  int count = 0;
-  return hipGetDeviceCount(&count) == hipSuccess ? count : 0;
 }
 
 std::int32_t open(std::int32_t device, void** state, CourseError* error) {
