@@ -5,10 +5,9 @@
 //          \- c = a + 1 -/        users of c: 1     b runs: a has none left, and runs
 //
 // Fixes: iterative keeps what every node saved, and every gradient, until the last node has run.
-// Idea:  count each node's users first. A gradient is complete when its node's count reaches 0:
-// then
-//        the node runs, what it saved is freed, and so is its gradient. Its edges are moved out, so
-//        that whatever leads here alone lives no longer than it waits.
+// Idea:  count each node's users first. When a node's count reaches 0 its gradient is complete. It
+//        runs, and what it saved is freed, and its gradient. Its edges are moved out: a node that
+//        nothing else leads to lives no longer than it waits.
 // Costs: a walk to count, and a table of the gradients that wait, which is small.
 #include <unordered_map>
 #include <utility>

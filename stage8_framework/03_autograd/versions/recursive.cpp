@@ -3,9 +3,8 @@
 //   loss = sum(a * b)       backward(sum, 1) -> backward(mul, g) -> leaf a
 //                                                               \-> leaf b
 //
-// Idea:  the chain rule as it stands. A node's rule makes of the gradient of its output those of
-// its
-//        inputs, and each of these is passed on in the same way.
+// Idea:  the chain rule as it stands. A node's rule turns the gradient of its output into those of
+//        its inputs, and each of these is passed on in the same way.
 // Costs: a stack frame for each node of the longest path: a chain of a few thousand operations
 //        overflows the stack. And a run for each path: where a result is used twice, all before it
 //        is run twice, and 30 such places in a row take 2^30 runs.
