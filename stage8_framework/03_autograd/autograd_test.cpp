@@ -126,6 +126,12 @@ TEST_CASE("a graph that nobody holds is gone, with what it saved") {
     REQUIRE(pool.statistics().live > live);
   }
   REQUIRE(pool.statistics().live == live);
+  x.backward(x.detach());
+  const size_t with_grad = pool.statistics().live;
+  const Tensor z = square(exp(x));
+  const size_t with_saved = pool.statistics().live;
+  z.backward(x.detach());  // z itself stays
+  REQUIRE((with_grad < pool.statistics().live && pool.statistics().live < with_saved));
 }
 
 TEST_CASE("a graph that is retained can be gone through again, another one can't") {
@@ -240,6 +246,8 @@ TEST_CASE("views and copies of a tracked tensor have its gradient") {
   REQUIRE(grad(x.transpose(0, -1), seed.reshape({3, 2})) == Floats{1, 3, 5, 2, 4, 6});
   REQUIRE(grad(x.permute({-1, 0}), seed.reshape({3, 2})) == Floats{1, 3, 5, 2, 4, 6});
   REQUIRE(grad(x.unsqueeze(1).permute({2, 0, 1}), seed.reshape({3, 2, 1})) ==
+          Floats{1, 3, 5, 2, 4, 6});
+  REQUIRE(grad(x.unsqueeze(1).permute({1, -1, 0}), seed.reshape({1, 3, 2})) ==
           Floats{1, 3, 5, 2, 4, 6});
   REQUIRE(grad(x.reshape({3, 2}), seed.transpose(0, 1)) == Floats{1, 4, 2, 5, 3, 6});
   REQUIRE(grad(x.slice(1, 2, -1, -2), seed.slice(1, 0, 2)) == Floats{2, 0, 1, 5, 0, 4});

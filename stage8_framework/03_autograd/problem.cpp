@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "common/random.h"
 #include "common/rounding.h"
@@ -156,6 +157,8 @@ Matrix of_input(const Values& v, const Matrix& g, size_t layer) {
 }
 
 void differentiate(Values& v) {
+  // A gradient that fades through very many layers may become 0.
+  constexpr double kUnderflow = std::numeric_limits<float>::min();
   std::vector<Matrix> x(1, Matrix(v.x.size()));
   Matrix g(v.seed.size());
   for (size_t i = 0; i < g.size(); ++i) x[0][i].value = static_cast<double>(v.x[i]);
@@ -171,7 +174,7 @@ void differentiate(Values& v) {
   for (const auto& part : parts)
     for (const Approximate& gradient : part) {
       v.want.push_back(gradient.value);
-      v.error.push_back(v.activation == Activation::tanh ? gradient.error : 0);
+      v.error.push_back(v.activation == Activation::tanh ? gradient.error + kUnderflow : 0);
     }
 }
 

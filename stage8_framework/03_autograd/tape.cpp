@@ -65,7 +65,7 @@ void before_call(const Call& call) {
 void after_call(Call& call) {
   if (!recording) return;
   const Rule& rule = rule_of(*call.op);
-  if (rule.is_constant || !is_float(call.outputs[0].dtype())) return;
+  if (rule.is_constant) return;
   const auto node = std::make_shared<Node>();
   node->rule = &rule;
   std::copy(call.attributes, call.attributes + kMaxAttributes, node->attributes);
