@@ -33,11 +33,10 @@ rounding::Sum dot_row(const float* a, const float* b, size_t D) {
 //
 // or by r = exp(a) - 1 where a is not small. Of any terms,
 //
-//   bound(scores) = rounding::worst_case, with one rounding more of each term, since q may be
-//   scaled first; the row's sum l = sum of p is off by R = (sum of p r) / l and by the additions;
-//   out = (sum of p v) / l is off by what both are off, at most the sum of p |v| (r + R) / (1 - R),
-//   by the additions of the products (rounding::worst_case) and by 4 roundings of the quotient and
-//   of p, if it is stored.
+//   bound(scores) = rounding::worst_case; the row's sum l = sum of p is off by R = (sum of p r) / l
+//   and by the additions; out = (sum of p v) / l is off by what both are off, at most the sum of
+//   p |v| (r + R) / (1 - R), by the additions of the products (rounding::worst_case) and by 4
+//   roundings of the quotient and of p, if it is stored.
 //
 // Of terms with random signs, whose errors are independent,
 //
@@ -57,7 +56,7 @@ ExpectedRow row_cpu(const RowOf& row, size_t visible, const Problem& p, const Ro
   if (visible == 0) return want;
   const bool independent = terms == Terms::mean_zero;
   const double u = kFloatRoundoff, scale = static_cast<double>(p.scale);
-  const double depth = roundings.of_product * static_cast<double>(p.D) + 1;
+  const double depth = roundings.of_product * static_cast<double>(p.D);
   std::vector<double> x(visible);
   want.probability.resize(visible), want.relative.resize(visible);
   want.score_error.resize(visible);

@@ -131,12 +131,6 @@ class RowLoader {
     from_ -= (next_ - first) / kRound * step_;
     next_ = first;
   }
-  // Of what load() has brought.
-  __device__ void multiply(float factor) {
-    GPU_UNROLL
-    for (float4& held : held_)
-      held = make_float4(factor * held.x, factor * held.y, factor * held.z, factor * held.w);
-  }
   __device__ void store(float (&tile)[kCount][Tile::kStride]) const {
     GPU_UNROLL
     for (int n = 0; n < kRounds; ++n) {

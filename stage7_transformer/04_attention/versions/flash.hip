@@ -46,10 +46,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
     auto own_q = loader_of<Tile, Tile::kOwn, kAligned>(q, batch, of_batch, p.Tq, p.D, query0);
     own_q.load();
     next_k.load();
-    own_q.multiply(p.scale * kLog2e);  // scores become exponents of 2
     own_q.store(tiles->q);
     next_k.store(tiles->k);
   }
+  const float scale = p.scale * kLog2e;  // powers of 2 instead of e
   float sums[kRows][kOut], max[kRows], sum[kRows];
 
   for (bool careful = false;; careful = true) {
@@ -83,11 +83,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
           for (int j = 1; j < kColumns; ++j) largest = fmaxf(largest, scores[i][j]);
           const float before = max[i];
           max[i] = fmaxf(before, max_across(largest));
-          const float rescale = gpu::exp2_flushed(before - max[i]);
+          const float rescale = gpu::exp2_flushed(scale * (before - max[i]));
           float part = 0;
           GPU_UNROLL
           for (int j = 0; j < kColumns; ++j)
-            part += scores[i][j] = gpu::exp2_flushed(scores[i][j] - max[i]);
+            part += scores[i][j] = gpu::exp2_flushed(scale * (scores[i][j] - max[i]));
           sum[i] = sum[i] * rescale + part;
           GPU_UNROLL
           for (int c = 0; c < kOut; ++c) sums[i][c] *= rescale;
@@ -113,7 +113,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
     sum[i] = sum_across(sum[i]);
     const size_t row = query + static_cast<size_t>(i * kDown);
     if (lse != nullptr && lane.column == 0 && row < p.Tq) {
-      const float value = max[i] / kLog2e + logf(sum[i]);
+      const float value = p.scale * max[i] + logf(sum[i]);
       const bool fits = fabsf(value) < INFINITY;  // else NaN: infinity says that no key is seen
       lse[size_t{head} * p.Tq + row] = sum[i] == 0 ? -INFINITY : fits ? value : NAN;
     }
