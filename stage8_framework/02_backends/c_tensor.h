@@ -35,13 +35,13 @@ inline size_t elements(const CourseTensor& t) {
 
 // Row-major without gaps. An absent tensor is, and one of no elements.
 inline bool is_contiguous(const CourseTensor& t) {
-  if (elements(t) == 0) return true;
+  bool follows = true;
   std::int64_t expected = 1;
   for (int axis = t.rank - 1; axis >= 0; --axis) {
-    if (t.extent[axis] != 1 && t.stride[axis] != expected) return false;
+    follows = follows && (t.extent[axis] == 1 || t.stride[axis] == expected);
     expected *= t.extent[axis];
   }
-  return true;
+  return follows || expected == 0;
 }
 
 // As rows of the last axis.
