@@ -1,6 +1,5 @@
 // flash: probabilities again from lse, tile by tile.
 #include <algorithm>
-#include <type_traits>
 
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/problem.h"
@@ -74,7 +73,6 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   const int first_row = lane.group * kDown * kRows + lane.row;
   const size_t row0 = own0 + static_cast<size_t>(first_row);
   const size_t wave0 = own0 + first_row_of_wave<Tile>();
-
   auto next_x =
       loader_of<Tile, Tile::kOther, kAligned>(other_x, batch, of_batch, other_T, p.D, begin);
   auto next_y =
@@ -82,11 +80,9 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   {
     auto own = loader_of<Tile, Tile::kOwn, kAligned>(own_x, batch, of_batch, own_T, p.D, own0);
     auto own_of_y = loader_of<Tile, Tile::kOwn, kAligned>(own_y, batch, of_batch, own_T, p.D, own0);
-    own.load();
-    next_x.load();
+    own.load(), next_x.load();
     if constexpr (kX) own_of_y.load();
-    own.store(tiles.own_x);
-    next_x.store(tiles.x);
+    own.store(tiles.own_x), next_x.store(tiles.x);
     if constexpr (kX) own_of_y.store(tiles.own_y);
   }
   OfQuery of_row[kRows];
@@ -94,11 +90,11 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
   const float scale = p.scale * kLog2e;
   float grad_x[kRows][kOut], grad_y[kRows][kOut];
   const auto walk = [&](auto is_careful) {
-    constexpr bool careful = decltype(is_careful)::value;
     clear(grad_x), clear(grad_y);
     for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
       __syncthreads();  // own rows and the others' x are in shared memory; all else was read
-      const Needed needed = needed_of<Tile, kQueries>(p, own0, wave0, other0, careful);
+      const Needed needed =
+          needed_of<Tile, kQueries>(p, own0, wave0, other0, decltype(is_careful)::value);
       const bool busy = needed.begin < needed.end;
       float scores[kRows][kColumns] = {};
       next_y.load();
@@ -162,10 +158,9 @@ __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b
     }
   };
   walk(std::false_type{});
-  // All that is shared was read.
-  if (__syncthreads_or(!are_finite(grad_x) || !are_finite(grad_y)) != 0) {
-    next_x.rewind(begin), next_y.rewind(begin), next_x.load();
-    next_x.store(tiles.x);
+  const bool finite = are_finite(grad_x) && are_finite(grad_y);
+  if (__syncthreads_or(!finite) != 0) {  // all that is shared was read
+    next_x.rewind(begin), next_y.rewind(begin), next_x.load(), next_x.store(tiles.x);
     walk(std::true_type{});
   }
 

@@ -1,6 +1,4 @@
 // flash_bf16: the products of the backward pass on matrix units.
-#include <type_traits>
-
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/04_attention/detail/finite.h"
@@ -67,7 +65,6 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     };
 
     const int warp_row = static_cast<int>(threadIdx.x) / kLanes * Tile::kWarpRows;
-    const int lane = warp_lane();
     float grad[kTiles][kChunks][4], grad_pair[kOfKeys ? kTiles : 1][kChunks][4];
     QueryData of_row[kOfKeys ? 1 : kTiles][2];
     if constexpr (!kOfKeys) load_rows_data(of_row, data + (first + warp_row));
@@ -88,7 +85,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
         filling = filling + 1 == kStages ? 0 : filling + 1;
         uint4* tile_b = ring + reading * Tile::kStageChunks;
         uint4* tile_pair_b = tile_b + kColumns * kChunks;
-        const uint4* column_data = tile_pair_b + kColumns * kChunks + lane % 4;  // of two each
+        const uint4* column_data = tile_pair_b + kColumns * kChunks + warp_lane() % 4;  // of two
         reading = reading + 1 == kStages ? 0 : reading + 1;
 
         const bool masked =
@@ -109,7 +106,6 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
                 grad_pair, tile_pair_b, first + warp_row, column, shape);
           add_weighted<kChunks>(grad_pair, weights, tile_pair_b);
         }
-
         float products[kTiles][kColumns / 8][4] = {};
         multiply_rows<kChunks>(products, tile_pair_a + warp_row * kChunks, tile_pair_b);
         for_each_query<kOfKeys>(products, column_data, of_row,
@@ -126,11 +122,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
       copies.wait<0>();
     };
     walk(std::false_type{});
-    // No copy is under way: tiles of a take the output.
-    if (__syncthreads_or(!are_finite(grad) || !are_finite(grad_pair)) != 0) {
-      walk(std::true_type{});
-      __syncthreads();
-    }
+    const bool finite = are_finite(grad) && are_finite(grad_pair);
+    if (__syncthreads_or(!finite) != 0) walk(std::true_type{});  // all that is shared was read
+    __syncthreads();  // no copy is under way: tiles of a take the output
     float factors[kTiles][2];
     const auto store = [&](const Bf16View& to, uint4* staged, const auto& sums, float factor) {
       GPU_UNROLL
