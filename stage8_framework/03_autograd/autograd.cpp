@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     require_device_memory(4 * sizeof(float) * numbers);
     sizes::require_host_memory(64 * numbers);  // in double, with their errors
     report.limits(timing::measure_limits(options));
-    report.headline(c.name());
+    report.headline(autograd::four_operations_name());
     // The build that looks for races has no plug-ins, and here is nothing that runs beside another.
     if (!kTimes) return;
     autograd::run_perceptron(c, options, report);

@@ -133,6 +133,11 @@ void run_perceptron(const Case& c, const Options& options, Report& report) {
 namespace {
 
 constexpr size_t kSmall = 1024;
+constexpr const char* kFourOperations = "four operations";
+
+std::string table_name(const std::string& graph) {
+  return graph + " and backward   n=" + size_text(kSmall) + " float32";
+}
 
 // A function of some leaves of kSmall elements, and its exact gradients, one leaf after the other.
 struct Small {
@@ -182,7 +187,7 @@ Small four_operations(Device& device, std::uint64_t seed) {
   for (const auto& [other, factor] : {std::pair(&w, &x), std::pair(&x, &w)})
     for (size_t i = 0; i < kSmall; ++i)
       want.push_back(2 * std::max((*other)[i] * (*factor)[i], 0.0f) * (*other)[i]);
-  return {"four operations", leaves, forward, want};
+  return {kFourOperations, leaves, forward, want};
 }
 
 // y = y + y, time after time: 2^kBranches paths lead from the sum to x.
@@ -234,12 +239,14 @@ void run_graph(const Small& graph, const Options& options, std::vector<Row> rows
 
 }  // namespace
 
+std::string four_operations_name() { return table_name(kFourOperations); }
+
 void run_small(const Options& options, Report& report) {
   for (const auto make : {four_operations, branches}) {
     std::vector<Launch> launches;
     const std::vector<Row> rows = rows_of(options, &launches);
     const Small graph = make(framework::device("own"), options.seed);
-    report.table(graph.name + " and backward   n=" + size_text(kSmall) + " float32");
+    report.table(table_name(graph.name));
     run_graph(graph, options, rows, launches, report);
   }
 }
