@@ -119,7 +119,7 @@ TEST_CASE("every operation on every backend, in twelve arrangements") {
           if (!backends[b]->has(*op)) continue;
           // cuDNN takes the fastest algorithm, which may be Winograd's or a Fourier transform.
           const bool may_transform =
-              backends[b]->name() == "vendor" && std::string(op->name) == "conv2d";
+              std::string(backends[b]->name()) == "vendor" && std::string(op->name) == "conv2d";
           const std::vector<Expected> want =
               may_transform ? expected_of(call, *witness(), true) : wanted;
           INFO(backends[b]->name()
