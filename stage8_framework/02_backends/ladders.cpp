@@ -26,12 +26,6 @@ using framework::Shape;
 
 namespace {
 
-std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream, size_t count) {
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = random_numbers::uniform(seed, stream, i);
-  return values;
-}
-
 // Fills a tensor of f32 with the bytes that nothing correct has.
 void poison(const Tensor& tensor) {
   const std::vector<unsigned char> bytes(sizeof(float) * static_cast<size_t>(tensor.elements()),
@@ -53,6 +47,12 @@ int rounds_of(const Options& options) {
 }
 
 }  // namespace
+
+std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = random_numbers::uniform(seed, stream, i);
+  return values;
+}
 
 void time_rounds(std::vector<Row>& rows, const Options& options,
                  const std::function<double(size_t i)>& ms) {

@@ -1,6 +1,7 @@
 // The program's three tables, and what an eager operation costs the host.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -32,7 +33,11 @@ void run_memory(const Options& options, Report& report);
 // One operation by every policy.
 void run_kernels(const Case& c, const Options& options, Report& report);
 
-// For programs of later steps, too: gives the rows that are right their times: of ms(i), what row i
+// ---- For programs of later steps, too ----
+
+// Random numbers in [-1, 1).
+std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream, size_t count);
+// Gives the rows that are right their times: of ms(i), what row i
 // takes once, in interleaved rounds.
 void time_rounds(std::vector<Row>& rows, const Options& options,
                  const std::function<double(size_t i)>& ms);

@@ -30,6 +30,14 @@ struct Gradients {
   Tensor of[kMaxOutputs];
 };
 
+// Gives a node its place behind the others of `list`, unless it has one there. Whether it is new.
+inline bool enlist(std::vector<Node*>& list, Node& node) {
+  if (node.place < list.size() && list[node.place] == &node) return false;
+  node.place = list.size();
+  list.push_back(&node);
+  return true;
+}
+
 // One way back through a graph: what the versions have in common.
 class Pass {
  public:

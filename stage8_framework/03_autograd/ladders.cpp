@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/measure.h"
-#include "common/random.h"
 #include "stage8_framework/01_tensor/splitting.h"
 #include "stage8_framework/02_backends/ladders.h"
 #include "stage8_framework/02_backends/registry.h"
@@ -163,11 +162,6 @@ struct Small {
   }
 };
 
-std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream) {
-  std::vector<float> values(kSmall);
-  for (size_t i = 0; i < kSmall; ++i) values[i] = random_numbers::uniform(seed, stream, i);
-  return values;
-}
 Tensor leaf_of(Device& device, const std::vector<float>& values) {
   Tensor leaf = Tensor::from_host(device, values, {static_cast<std::int64_t>(kSmall)});
   leaf.set_requires_grad();
@@ -177,7 +171,8 @@ Tensor leaf_of(Device& device, const std::vector<float>& values) {
 // h = x * w; sum(h * relu(h)): the way back to h has two branches. The gradients are 2 relu(h)
 // times the other factor, rounded once more, as the device does.
 Small four_operations(Device& device, std::uint64_t seed) {
-  const std::vector<float> x = numbers(seed, 0), w = numbers(seed, 1);
+  const std::vector<float> x = backends::numbers(seed, 0, kSmall);
+  const std::vector<float> w = backends::numbers(seed, 1, kSmall);
   const std::vector<Tensor> leaves{leaf_of(device, x), leaf_of(device, w)};
   const auto forward = [leaves] {
     const Tensor h = leaves[0] * leaves[1];
@@ -193,7 +188,7 @@ Small four_operations(Device& device, std::uint64_t seed) {
 // y = y + y, time after time: 2^kBranches paths lead from the sum to x.
 Small branches(Device& device, std::uint64_t seed) {
   constexpr int kBranches = 6;
-  const Tensor x = leaf_of(device, numbers(seed, 0));
+  const Tensor x = leaf_of(device, backends::numbers(seed, 0, kSmall));
   const auto forward = [x] {
     Tensor y = x;
     for (int i = 0; i < kBranches; ++i) y = y + y;

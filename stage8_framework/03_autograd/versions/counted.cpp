@@ -23,9 +23,7 @@ std::vector<int> count_users(Node& root) {
   std::vector<int> users;
   std::vector<Node*> nodes;
   const auto visit = [&](Node& node) {
-    if (node.place < nodes.size() && nodes[node.place] == &node) return;
-    node.place = nodes.size();
-    nodes.push_back(&node), users.push_back(0);
+    if (enlist(nodes, node)) users.push_back(0);
   };
   visit(root);
   for (size_t at = 0; at < nodes.size(); ++at)

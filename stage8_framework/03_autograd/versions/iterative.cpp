@@ -26,9 +26,7 @@ std::vector<Node*> in_order(Node& root) {
   std::vector<Node*> order, seen;
   std::vector<Visit> stack;
   const auto visit = [&](Node& node) {
-    if (node.place < seen.size() && seen[node.place] == &node) return;
-    node.place = seen.size();
-    seen.push_back(&node), stack.push_back({&node});
+    if (enlist(seen, node)) stack.push_back({&node});
   };
   visit(root);
   // exercise: list each node behind those that it uses (about 8 lines)
