@@ -9,7 +9,7 @@
 namespace attention_backward {
 
 template <class Tile, bool kAligned, Owns kOwns>
-__device__ void gradient_pass(GradientTiles<Tile>&, const Arrays&, unsigned head, size_t own0);
+static __device__ void gradient_pass(GradientTiles<Tile>&, const Arrays&, unsigned, size_t);
 
 // Heads up to this keep both sums of a thread in registers; keys of larger ones take two blocks.
 constexpr int kBothUpTo = 128;
@@ -54,8 +54,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kResidentBlocks)
 //
 //   grad own x = scale grad_S (other x)          grad own y = P (other y), of keys only
 template <class Tile, bool kAligned, Owns kOwns>
-__device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b, unsigned head,
-                                     size_t own0) {
+static __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Arrays& b,
+                                            unsigned head, size_t own0) {
   constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns, kOut = Tile::kOut;
   constexpr bool kQueries = kOwns == Owns::queries, kX = kOwns != Owns::only_v;
   constexpr bool kY = kOwns == Owns::keys || kOwns == Owns::only_v;
