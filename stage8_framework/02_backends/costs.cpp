@@ -29,6 +29,9 @@ double pairs(const Tensor& q, const Tensor& k) { return elements(q) * extent(k, 
 Cost cost_of_elements(const Call& call) { return cost(call, elements(call.outputs[0])); }
 Cost cost_of_rows(const Call& call) { return cost(call, 4 * elements(call.inputs[0])); }
 Cost cost_of_moves(const Call& call) { return cost(call, 0); }
+Cost cost_of_gather(const Call& call) {
+  return {bytes(call.inputs[1]) + 2 * bytes(call.outputs[0]), 0};
+}
 Cost cost_of_matmul(const Call& call) {
   return cost(call, 2 * elements(call.outputs[0]) * last(call.inputs[0]));
 }
@@ -48,6 +51,14 @@ Cost cost_of_attention(const Call& call) {
 }
 Cost cost_of_attention_backward(const Call& call) {
   return cost(call, 10 * pairs(call.inputs[1], call.inputs[2]));
+}
+
+Cost cost_of_optimizer_step(const Call& call) {
+  constexpr double kFlops[] = {2, 4, 12, 13};  // of a parameter, by kind
+  Cost once =
+      cost(call, kFlops[static_cast<size_t>(call.attributes[0])] * elements(call.outputs[0]));
+  for (int i = 0; i < call.output_count; ++i) once.bytes += bytes(call.outputs[i]);
+  return once;
 }
 
 double roundings_of_sum(double terms) {
@@ -120,6 +131,13 @@ double roundings_of_attention(const Call& call) {
   const Tensor &q = call.inputs[is_backward ? 1 : 0], &k = call.inputs[is_backward ? 2 : 1];
   const double sums = roundings_of_sum(extent(q, 3)) + 2 * roundings_of_sum(extent(k, 2));
   return 24 + (is_backward ? 2 : 1) * (sums + roundings_of_sum(extent(q, 2)));
+}
+// 5.4's reference counts them. Each is of w, of the step by which w changes, or of a term of m or
+// v, and so of a term of the magnitude. By Adam: the quotient 5, the root 6, v 4 (half of which a
+// root lets through), m 4, four factors and sums of one each, and w with its decay 3.
+double roundings_of_optimizer_step(const Call& call) {
+  constexpr double kRoundings[] = {2, 4, 24, 24};  // by kind
+  return kRoundings[static_cast<size_t>(call.attributes[0])];
 }
 
 }  // namespace framework

@@ -254,7 +254,7 @@ void run(Call& call) {
   if (is_tracked) recorder.before(call);
   Outputs outputs(call, device);
   if (has_elements(call)) {
-    if (device.takes_best) {
+    if (device.takes_best && !call.op->updates) {  // which can't be repeated to be timed
       CCall c;
       to_c(call, &c);
       Seat* best = device.best->of(device, call, c);

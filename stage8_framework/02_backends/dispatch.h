@@ -35,7 +35,8 @@ void record_tracked(const Recorder& recorder);
 
 // Who runs the calls of a device: plug-ins in the order in which they are asked, "vendor,own", or
 // "best": each plug-in that takes a call is timed once for its operation, shapes, types, attributes
-// and kind of strides, and the fastest is kept. A device begins with its own plug-in, then the
+// and kind of strides, and the fastest is kept; of an operation that updates its outputs, which
+// can't be repeated, the first that takes it is. A device begins with its own plug-in, then the
 // reference where that can work in its memory. Throws std::invalid_argument for a plug-in that
 // can't, and changes nothing.
 void use(Device& device, const std::string& policy);

@@ -7,26 +7,37 @@ namespace framework {
 
 namespace {
 
-using Inputs = std::initializer_list<const Tensor*>;
+using Tensors = std::initializer_list<const Tensor*>;
 using Attributes = std::initializer_list<double>;
 
-Call done(const char* name, Inputs inputs, Attributes attributes) {
+Call call_of(const char* name, Tensors inputs, Attributes attributes) {
   Call call;
   call.op = &op_named(name);
   for (const Tensor* input : inputs) call.inputs[call.input_count++] = *input;
   std::copy(attributes.begin(), attributes.end(), call.attributes);
+  return call;
+}
+Call done(const char* name, Tensors inputs, Attributes attributes) {
+  Call call = call_of(name, inputs, attributes);
   run(call);
   return call;
 }
 
-Tensor only(const char* name, Inputs inputs, Attributes attributes = {}) {
+// Into outputs that are there.
+void into(const char* name, Tensors outputs, Tensors inputs, Attributes attributes) {
+  Call call = call_of(name, inputs, attributes);
+  for (const Tensor* output : outputs) call.outputs[call.output_count++] = *output;
+  run(call);
+}
+
+Tensor only(const char* name, Tensors inputs, Attributes attributes = {}) {
   return done(name, inputs, attributes).outputs[0];
 }
-Pair pair(const char* name, Inputs inputs, Attributes attributes) {
+Pair pair(const char* name, Tensors inputs, Attributes attributes) {
   const Call call = done(name, inputs, attributes);
   return {call.outputs[0], call.outputs[1]};
 }
-Triple triple(const char* name, Inputs inputs, Attributes attributes) {
+Triple triple(const char* name, Tensors inputs, Attributes attributes) {
   const Call call = done(name, inputs, attributes);
   return {call.outputs[0], call.outputs[1], call.outputs[2]};
 }
@@ -78,17 +89,13 @@ Tensor copy(const Tensor& a) { return only("copy", {&a}); }
 Tensor cast(const Tensor& a, Dtype dtype) {
   return only("cast", {&a}, {static_cast<double>(dtype)});
 }
-void fill(const Tensor& out, double value) {
-  Call call;
-  call.op = &op_named("fill");
-  call.output_count = 1, call.outputs[0] = out, call.attributes[0] = value;
-  run(call);
-}
+void fill(const Tensor& out, double value) { into("fill", {&out}, {}, {value}); }
 Tensor full(Device& device, const Shape& shape, double value, Dtype dtype) {
   const Tensor out = Tensor::empty(device, shape, dtype);
   fill(out, value);
   return out;
 }
+Tensor gather(const Tensor& a, const Tensor& ids) { return only("gather", {&a, &ids}); }
 
 Tensor sum(const Tensor& a, const Shape& axes, bool keepdims) {
   return reduced("sum", a, axes, keepdims);
@@ -180,6 +187,23 @@ Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor&
                           const Tensor& out, const Tensor& lse, bool causal, double scale) {
   return triple("attention_backward", {&grad_out, &q, &k, &v, &out, &lse},
                 {static_cast<double>(causal), scale});
+}
+
+void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, const Tensor& grad,
+                    const Tensor& rate, const OptimizerRule& rule) {
+  const bool is_float = w.is_defined() && w.dtype() == Dtype::f32;
+  const auto rounded = [&](double value) {
+    return is_float ? static_cast<double>(static_cast<float>(value)) : value;
+  };
+  into("optimizer_step", {&w, &state, &step}, {&grad, &rate},
+       {static_cast<double>(rule.kind), rounded(rule.momentum), rounded(rule.beta1),
+        rounded(rule.beta2), rounded(rule.epsilon), rounded(rule.weight_decay)});
+}
+void dropout_mask(const Tensor& mask, const Tensor& step, double p, std::uint64_t seed) {
+  if (seed > std::uint64_t{kLargestSeed})  // not every number above it is a double
+    throw std::invalid_argument("dropout_mask: the seed must be 2^53 at most, not " +
+                                std::to_string(seed));
+  into("dropout_mask", {&mask, &step}, {}, {p, static_cast<double>(seed)});
 }
 
 }  // namespace framework

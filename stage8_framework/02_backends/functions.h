@@ -53,6 +53,8 @@ Tensor copy(const Tensor& a);
 Tensor cast(const Tensor& a, Dtype dtype);
 Tensor full(Device& device, const Shape& shape, double value, Dtype dtype = Dtype::f32);
 void fill(const Tensor& out, double value);
+// Row ids[...] of a, of any type; NaN, or 0 where the type has none, for ids that are no row.
+Tensor gather(const Tensor& a, const Tensor& ids);
 
 // ---- Reductions: over `axes`, -1 being the last one; over all where there are none --------------
 Tensor sum(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
@@ -106,5 +108,20 @@ Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
 Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out, const Tensor& lse, bool causal,
                           double scale);  // of q, k, v
+
+// ---- In place: `step` () of i64 counts the calls, and is read and written on the device ---------
+
+struct OptimizerRule {
+  int kind;  // 0 sgd, 1 momentum, 2 adam, 3 adamw: the rules of 5.4
+  double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 1e-2;
+};
+// One step of w by its gradient and the learning rate () of its type. state: (0, ...), (1, ...) for
+// momentum, (2, ...) for adam and adamw, of w's extents; zeros before the first step, as `step` is.
+// The numbers of the rule are rounded to w's type.
+void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, const Tensor& grad,
+                    const Tensor& rate, const OptimizerRule& rule);
+// Each element becomes 0 with probability p, else 1 / (1 - p), as (seed, step, place) say: the same
+// on every backend. The seed is 2^53 at most.
+void dropout_mask(const Tensor& mask, const Tensor& step, double p, std::uint64_t seed);
 
 }  // namespace framework

@@ -1,6 +1,9 @@
 // The functions, on the reference and on own: small cases whose results are plain to see.
 #include "stage8_framework/02_backends/functions.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "common/testing.h"
 #include "stage8_framework/02_backends/registry.h"
 
@@ -90,4 +93,90 @@ TEST_CASE("each function calls its operation with its inputs in order") {
 TEST_CASE("a name that no operation has", "[harness]") {
   REQUIRE_THROWS_AS(op_named("matmull"), std::invalid_argument);
   REQUIRE(&op_named("matmul") == &kOps[row_of(op_named("matmul"))]);
+}
+
+TEST_CASE("gather fetches rows of any type, of views whose rows overlap, too") {
+  Device& on = device(GENERATE("reference", "own"));
+  CAPTURE(on.name());
+  const auto ids_of = [&](const std::vector<std::int32_t>& ids, const Shape& shape) {
+    return Tensor::from_host(on, ids, shape);
+  };
+  const Tensor m = Tensor::from_host(on, Floats{1, 2, 3, 4, 5, 6}, {2, 3});
+  REQUIRE(host(gather(m, ids_of({1, 0, 1}, {3}))) == Floats{4, 5, 6, 1, 2, 3, 4, 5, 6});
+  REQUIRE(gather(m, ids_of({1, 0, 1, 1}, {2, 2})).shape() == Shape{2, 2, 3});
+  REQUIRE(host(gather(m.transpose(0, 1), ids_of({2}, {}))) == Floats{3, 6});
+  REQUIRE(std::isnan(host(gather(m, ids_of({2}, {1})))[0]));
+  const Tensor text = Tensor::from_host(on, std::vector<std::int32_t>{10, 11, 12, 13, 14}, {5});
+  const Tensor windows = text.view({{3, 2}, {1, 1}, 1});  // (11,12), (12,13), (13,14)
+  REQUIRE(gather(windows, ids_of({2, 0, -1}, {3})).to_host<std::int32_t>() ==
+          std::vector<std::int32_t>{13, 14, 11, 12, 0, 0});
+  const auto refused = [&](const Tensor& a, const Tensor& ids) {
+    return testing::what_of<std::invalid_argument>([&] { gather(a, ids); });
+  };
+  REQUIRE(refused(full(on, {}, 1), text) == "gather of f32 () and i32 (5): a scalar has no rows");
+  REQUIRE(contains_text(refused(m, m), "ids must be i32"));
+  REQUIRE(contains_text(refused(full(on, {1, 1, 1, 1, 1, 1, 1, 1}, 0), ids_of({0}, {1, 1})),
+                        "more than 8 axes"));
+}
+
+TEST_CASE("an optimizer steps in place, and counts on the device") {
+  Device& on = device(GENERATE("reference", "own"));
+  CAPTURE(on.name());
+  const Tensor w = full(on, {2, 3}, 2), grad = full(on, {2, 3}, 0.5), rate = full(on, {}, 0.25);
+  const Tensor step = full(on, {}, 0, Dtype::i64);
+  const auto steps = [&] { return step.to_host<std::int64_t>()[0]; };
+  const Tensor none = Tensor::empty(on, {0, 2, 3});
+  optimizer_step(w, none, step, grad, rate, {0});
+  REQUIRE((host(w) == Floats(6, 1.875f) && steps() == 1));
+  REQUIRE((w.version() == 2 && step.version() == 2));
+  const Tensor m = full(on, {1, 2, 3}, 1);
+  optimizer_step(w, m, step, grad, rate, {1, 0.5});
+  REQUIRE((host(m) == Floats(6, 1) && host(w) == Floats(6, 1.625f) && steps() == 2));
+  // The first step of Adam is the learning rate long, whatever the gradient.
+  const Tensor states = full(on, {2, 2, 3}, 0);
+  fill(step, 0);
+  optimizer_step(w, states, step, grad, rate, {2});
+  for (const float value : host(w)) REQUIRE(std::fabs(value - 1.375f) < 1e-6f);
+  REQUIRE(std::fabs(host(states)[0] - 0.05f) < 1e-7f);
+  REQUIRE(std::fabs(host(states)[6] - 0.00025f) < 1e-8f);
+
+  const auto refused = [&](const Tensor& of_w, const Tensor& of_state, const OptimizerRule& rule) {
+    return testing::what_of<std::invalid_argument>(
+        [&] { optimizer_step(of_w, of_state, step, grad, rate, rule); });
+  };
+  REQUIRE(refused(w, Tensor(), {0}) ==
+          "optimizer_step of f32 (2,3) and f32 (): it works in place: all outputs (w, state, step) "
+          "must be given");
+  REQUIRE(contains_text(refused(w, none, {2}), "output 1 is f32 (0,2,3), not f32 (2,2,3)"));
+  REQUIRE(contains_text(refused(full(on, {6}, 1), none, {0}), "grad must be (6)"));
+  REQUIRE(contains_text(refused(w, states, {4}), "3 (adamw)"));
+  REQUIRE(contains_text(refused(w, states, {2, 0.9, 1}), "beta1 must be from 0 to below 1"));
+  REQUIRE(contains_text(refused(w, states, {3, 0.9, 0.9, 0.99, 0}), "epsilon must be above 0"));
+  REQUIRE(contains_text(refused(grad, none, {0}), "output 0 overlaps an input"));
+  REQUIRE(steps() == 1);
+}
+
+TEST_CASE("a dropout mask is drawn anew by every call, and is the same everywhere") {
+  const Floats draws = [] {
+    Device& reference = device("reference");
+    const Tensor mask = Tensor::empty(reference, {1000});
+    dropout_mask(mask, full(reference, {}, 5, Dtype::i64), 0.25, 7);
+    return host(mask);
+  }();
+  REQUIRE(std::abs(std::count(draws.begin(), draws.end(), 0.0f) - 250) < 70);  // 5 sigma
+  Device& on = device(GENERATE("reference", "own"));
+  CAPTURE(on.name());
+  const Tensor mask = Tensor::empty(on, {1000}), step = full(on, {}, 4, Dtype::i64);
+  dropout_mask(mask, step, 0.25, 7);
+  REQUIRE(host(mask) != draws);
+  dropout_mask(mask, step, 0.25, 7);
+  REQUIRE((host(mask) == draws && step.to_host<std::int64_t>()[0] == 6));
+  dropout_mask(mask, step, 0, 7);
+  REQUIRE(host(mask) == Floats(1000, 1));
+  const auto refused = [&](double p, std::uint64_t seed) {
+    return testing::what_of<std::invalid_argument>([&] { dropout_mask(mask, step, p, seed); });
+  };
+  REQUIRE(refused(1, 0) == "dropout_mask: p must be from 0 to below 1");
+  REQUIRE(contains_text(refused(0.5, (std::uint64_t{1} << 53) + 1), "2^53 at most, not 90071992"));
+  REQUIRE_NOTHROW(dropout_mask(mask, step, 0.5, std::uint64_t{1} << 53));
 }

@@ -68,6 +68,7 @@ const Op kOps[] = {
     {"copy", "a", "", 1, infer_copy, cost_of_moves, nullptr, exact, result, no_rounding},
     {"cast", "a", "dtype", 1, infer_cast, cost_of_moves, nullptr, exact, result, no_rounding},
     {"fill", "", "value", 1, infer_fill, cost_of_moves, nullptr, exact, result, no_rounding},
+    {"gather", "a ids", "", 1, infer_gather, cost_of_gather, nullptr, exact, result, no_rounding},
 
     // ---- Reductions: bit d of axes is axis d ----
     {"sum", "a", "axes keepdims", 1, infer_reduction, cost_of_rows, nullptr, fixed, terms, roundings_of_reduction},
@@ -110,6 +111,10 @@ const Op kOps[] = {
     {"layernorm_backward", "grad_y x gain mean rstd", "", 3, infer_layernorm_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_layernorm_backward},
     {"attention", "q k v", "causal scale", 2, infer_attention, cost_of_attention, nullptr, fixed, terms, roundings_of_attention},
     {"attention_backward", "grad_out q k v out lse", "causal scale", 3, infer_attention_backward, cost_of_attention_backward, nullptr, fixed, terms, roundings_of_attention},
+
+    // ---- In place: outputs w, state, step; mask, step. kind: 0 sgd, 1 momentum, 2 adam, 3 adamw ----
+    {"optimizer_step", "grad rate", "kind momentum beta1 beta2 epsilon weight_decay", 3, infer_optimizer_step, cost_of_optimizer_step, nullptr, fixed, terms, roundings_of_optimizer_step, true},
+    {"dropout_mask", "", "p seed", 2, infer_dropout_mask, cost_of_moves, nullptr, exact, result, no_rounding, true},
 };
 // clang-format on
 const int kOpCount = static_cast<int>(sizeof kOps / sizeof kOps[0]);

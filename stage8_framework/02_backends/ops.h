@@ -14,6 +14,9 @@ namespace framework {
 
 inline constexpr int kMaxInputs = 8, kMaxOutputs = 3, kMaxAttributes = 8;
 
+// The seed of an operation is an attribute: up to here every whole number is a double.
+inline constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53;
+
 struct Op;
 
 // One operation on these tensors: what eager mode runs, and what later steps keep, record, pack,
@@ -64,6 +67,9 @@ struct Op {
   Promise promise;
   Magnitude scale;
   double (*roundings)(const Call& call);  // 0: the bits are those of the reference, rounded once
+  // The call changes outputs that the caller must give: it reads what is there before it writes, so
+  // that running it twice is not running it once.
+  bool updates = false;
 };
 
 extern const Op kOps[];

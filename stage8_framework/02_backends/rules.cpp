@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "stage8_framework/02_backends/detail/checks.h"
+
 namespace framework {
+
+using namespace checks;
 
 std::string described(const Call& call) {
   std::string text = call.op->name;
@@ -20,15 +24,40 @@ void refuse(const Call& call, const std::string& reason) {
   throw std::invalid_argument(described(call) + ": " + reason);
 }
 
-namespace {
-
-bool is_real(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::f64; }
-
-const Tensor& input(const Call& call, int i) { return call.inputs[i]; }
+namespace checks {
 
 void require(const Call& call, bool holds, const char* reason) {
   if (!holds) refuse(call, reason);
 }
+
+void require_shape(const Call& call, int i, const char* name, const Shape& want) {
+  if (call.inputs[i].shape() != want) refuse(call, std::string(name) + " must be " + want.text());
+}
+
+Dtype real_type(const Call& call, int first, int end) {
+  const Dtype dtype = call.inputs[first].dtype();
+  if (dtype != Dtype::f32 && dtype != Dtype::f64)
+    refuse(call, std::string(name_of(dtype)) + " is not f32 or f64");
+  for (int i = first; i < std::min(end, call.input_count); ++i)
+    if (call.inputs[i].is_defined() && call.inputs[i].dtype() != dtype)
+      refuse(call, "the types differ");
+  return dtype;
+}
+
+std::int64_t whole(const Call& call, int i, std::int64_t least) {
+  const double value = call.attributes[i];
+  const auto number = static_cast<std::int64_t>(value);
+  if (!(value >= static_cast<double>(least)) || static_cast<double>(number) != value)
+    refuse(call, "attribute " + std::to_string(i) + " of (" + call.op->attributes +
+                     ") must be a whole number from " + std::to_string(least) + " on");
+  return number;
+}
+
+}  // namespace checks
+
+namespace {
+
+const Tensor& input(const Call& call, int i) { return call.inputs[i]; }
 
 void require_rank(const Call& call, int i, size_t rank, const char* name) {
   if (input(call, i).rank() != rank)
@@ -40,30 +69,6 @@ void require_extent(const Call& call, const char* what, std::int64_t got, std::i
   if (got != want)
     refuse(call,
            std::string(what) + " is " + std::to_string(got) + ", not " + std::to_string(want));
-}
-
-void require_shape(const Call& call, int i, const char* name, const Shape& want) {
-  if (input(call, i).shape() != want) refuse(call, std::string(name) + " must be " + want.text());
-}
-
-// The type of the inputs from `first` on, which must be one: f32 or f64. Absent ones do not count.
-Dtype real_type(const Call& call, int first = 0, int end = kMaxInputs) {
-  const Dtype dtype = input(call, first).dtype();
-  if (!is_real(dtype)) refuse(call, std::string(name_of(dtype)) + " is not f32 or f64");
-  for (int i = first; i < std::min(end, call.input_count); ++i)
-    if (input(call, i).is_defined() && input(call, i).dtype() != dtype)
-      refuse(call, "the types differ");
-  return dtype;
-}
-
-// An attribute that is a whole number of at least `least`.
-std::int64_t whole(const Call& call, int i, std::int64_t least) {
-  const double value = call.attributes[i];
-  const auto number = static_cast<std::int64_t>(value);
-  if (!(value >= static_cast<double>(least)) || static_cast<double>(number) != value)
-    refuse(call, "attribute " + std::to_string(i) + " of (" + call.op->attributes +
-                     ") must be a whole number from " + std::to_string(least) + " on");
-  return number;
 }
 
 Shape broadcast(const Call& call, int first, int end) {
@@ -127,6 +132,16 @@ void infer_cast(const Call& call, OutputSpec* outputs) {
 void infer_fill(const Call& call, OutputSpec* outputs) {
   require(call, call.outputs[0].is_defined(), "the output must be given");
   outputs[0] = {call.outputs[0].shape(), call.outputs[0].dtype()};
+}
+
+void infer_gather(const Call& call, OutputSpec* outputs) {
+  const Tensor &a = input(call, 0), &ids = input(call, 1);
+  require(call, a.rank() > 0, "a scalar has no rows");
+  require(call, ids.dtype() == Dtype::i32, "ids must be i32");
+  require(call, ids.rank() + a.rank() - 1 <= kMaxRank, "the result would have more than 8 axes");
+  Shape shape = ids.shape();
+  for (size_t d = 1; d < a.rank(); ++d) shape.insert(shape.rank(), a.shape()[d]);
+  outputs[0] = {shape, a.dtype()};
 }
 
 // ---- Reductions ---------------------------------------------------------------------------------

@@ -172,6 +172,7 @@ constexpr Rule kRules[] = {
     {"copy", cast_rule, {}, ""},
     {"cast", cast_rule, {}, ""},
     flat("fill", "it has no inputs"),
+    {"gather", nullptr, {}, "for it fetches data and embedding passes gradients on"},
     {"sum", sum_rule, {}, ""},
     {"mean", mean_rule, {}, ""},
     {"max", max_rule, {A | Y}, ""},
@@ -200,6 +201,8 @@ constexpr Rule kRules[] = {
     once("layernorm_backward"),
     {"attention", attention_rule, {A | B | C | Y | Y1, A | B | C | Y | Y1, A | B | C | Y | Y1}, ""},
     once("attention_backward"),
+    {"optimizer_step", nullptr, {}, "for it works in place, on what has its gradient already"},
+    flat("dropout_mask", "it has no inputs"),
 };
 // clang-format on
 

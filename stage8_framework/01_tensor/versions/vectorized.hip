@@ -3,12 +3,10 @@
 //   a, out run along the last axis       | 0 1 2 3 | 4 5 6 7 |   ->   | 0 1 2 3 | 4 5 6 7 |    wide
 //   out alone does: a steps or repeats   | 0 . 2 . 4 . 6 . |     ->   | 0 2 4 6 | gathered
 #include "common/gpu.h"
+#include "stage8_framework/01_tensor/detail/packs.h"
 #include "stage8_framework/01_tensor/detail/walk.h"
 
 namespace tensor {
-
-constexpr size_t kPackBytes = 16;
-constexpr unsigned kPacks = 4;  // on their way per thread
 
 // out[i] = a[i]    Pack: as many elements as both sides can be read in, 16 bytes at best.
 // Fixes : a thread of collapsed moves one element, with an address of its own, and has one load in
@@ -58,39 +56,16 @@ static __global__ void __launch_bounds__(vector_add::kBlock)
   out[place.out] = pack;
 }
 
-static bool is_multiple(const void* address, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
-}
-
-// Whether every row of out begins at a multiple of `n` elements and has a multiple of them.
-static bool is_packed(const Problem& p, const std::int64_t (&strides)[kMaxRank], std::int64_t n) {
-  const unsigned last = p.rank - 1;
-  bool result = strides[last] == 1 && p.extent[last] % n == 0;
-  for (unsigned axis = 0; axis < last; ++axis) result = result && strides[axis] % n == 0;
-  return result;
-}
-
-// The same copy of elements that are n times as large, n neighbours each.
-static Problem in_packs(Problem p, std::int64_t n) {
-  for (unsigned axis = 0; axis + 1 < p.rank; ++axis) p.out_stride[axis] /= n, p.a_stride[axis] /= n;
-  p.extent[p.rank - 1] /= n;
-  return p;
-}
-
 static void launch_wide(void* out, const void* a, size_t bytes, const Problem& p,
                         hipStream_t stream) {
-  const auto launch = [&](auto pack) {
+  with_pack(bytes, [&](auto pack) {
     using Pack = decltype(pack);
     const unsigned packs = static_cast<unsigned>(p.elements());
     LAUNCH_ON(stream, copy_wide<Pack>,
               static_cast<unsigned>(gpu::ceil_div(packs, size_t{vector_add::kBlock} * kPacks)),
               vector_add::kBlock, 0, static_cast<Pack*>(out), static_cast<const Pack*>(a), Walk(p),
               packs);
-  };
-  if (bytes == kPackBytes)
-    launch(uint4{});
-  else
-    with_word(bytes, launch);
+  });
 }
 
 template <class Word>
@@ -123,10 +98,7 @@ static void launch_piece(Word* out, const Word* a, Problem p, hipStream_t stream
   if (is_packed(p, p.out_stride, kElements) && is_multiple(out, kPackBytes) &&
       p.a_stride[last] != 1)
     return launch_gathered<Word>(out, a, p, stream);
-  std::int64_t n = kElements;
-  while (n > 1 && !(is_packed(p, p.out_stride, n) && is_packed(p, p.a_stride, n) &&
-                    is_multiple(out, n * sizeof(Word)) && is_multiple(a, n * sizeof(Word))))
-    n /= 2;
+  const std::int64_t n = elements_of_pack(out, a, sizeof(Word), p);
   if (n == 1) return launch_collapsed(out, a, sizeof(Word), p, stream);
   launch_wide(out, a, n * sizeof(Word), in_packs(p, n), stream);
 }

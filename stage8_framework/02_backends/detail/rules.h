@@ -22,6 +22,7 @@ void infer_select(const Call& call, OutputSpec* outputs);   // (c bool, a, b)
 void infer_copy(const Call& call, OutputSpec* outputs);
 void infer_cast(const Call& call, OutputSpec* outputs);
 void infer_fill(const Call& call, OutputSpec* outputs);  // what outputs[0] is: it must be given
+void infer_gather(const Call& call, OutputSpec* outputs);
 
 void infer_reduction(const Call& call, OutputSpec* outputs);  // attributes axes, keepdims
 void infer_argmax(const Call& call, OutputSpec* outputs);
@@ -49,17 +50,23 @@ void infer_layernorm_backward(const Call& call, OutputSpec* outputs);
 void infer_attention(const Call& call, OutputSpec* outputs);
 void infer_attention_backward(const Call& call, OutputSpec* outputs);
 
+// All outputs must be given.
+void infer_optimizer_step(const Call& call, OutputSpec* outputs);
+void infer_dropout_mask(const Call& call, OutputSpec* outputs);
+
 // ---- Costs: of a call whose outputs are there ---------------------------------------------------
 
 Cost cost_of_elements(const Call& call);  // one operation for each element of the first output
 Cost cost_of_rows(const Call& call);      // four for each element of the first input
 Cost cost_of_moves(const Call& call);     // none
+Cost cost_of_gather(const Call& call);    // none; of the first input, what becomes the output
 Cost cost_of_matmul(const Call& call);
 Cost cost_of_linear(const Call& call);
 Cost cost_of_conv2d(const Call& call);              // forward
 Cost cost_of_conv2d_backward(const Call& call);     // of either gradient
 Cost cost_of_attention(const Call& call);           // 4 Tq Tk D for each head
 Cost cost_of_attention_backward(const Call& call);  // 10 Tq Tk D
+Cost cost_of_optimizer_step(const Call& call);      // w and its states are read and written
 
 // ---- Error bounds, in roundings -----------------------------------------------------------------
 
@@ -85,5 +92,6 @@ double roundings_of_maxpool2d_backward(const Call& call);
 double roundings_of_embedding_backward(const Call& call);
 double roundings_of_layernorm_backward(const Call& call);
 double roundings_of_attention(const Call& call);
+double roundings_of_optimizer_step(const Call& call);
 
 }  // namespace framework

@@ -29,12 +29,14 @@ struct Operation {
 
 std::vector<Operation> elementwise();
 std::vector<Operation> moves();
+std::vector<Operation> gathers();
 std::vector<Operation> reductions();
 std::vector<Operation> products();
 std::vector<Operation> row_operations();
 std::vector<Operation> losses();
 std::vector<Operation> images();
 std::vector<Operation> transformer();
+std::vector<Operation> updates();
 
 // ---- What these files share ---------------------------------------------------------------------
 

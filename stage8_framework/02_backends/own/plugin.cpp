@@ -162,8 +162,8 @@ void graph_destroy(void* state, void* graph) {
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> all = [] {
     std::vector<Operation> list;
-    for (const auto& part : {elementwise(), moves(), reductions(), products(), row_operations(),
-                             losses(), images(), transformer()})
+    for (const auto& part : {elementwise(), moves(), gathers(), reductions(), products(),
+                             row_operations(), losses(), images(), transformer(), updates()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

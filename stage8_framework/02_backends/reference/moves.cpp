@@ -21,6 +21,21 @@ bool is_row(const Numbers& table, double id) {
   return id >= 0 && id < static_cast<double>(table.extent(0));
 }
 
+// y[..., rest] = a[ids[...], rest]; where there is no such row NaN, or 0 in a type that has none.
+void gather(const Arguments& arguments) {
+  const Numbers a = arguments.in(0), ids = arguments.in(1), y = arguments.out(0);
+  const int axes = a.rank() - 1;
+  for (Integer n = 0; n < ids.size(); ++n) {
+    const Numbers row = y.part(n, axes);
+    const bool is_there = is_row(a, ids[n]);
+    for (Integer i = 0; i < row.size(); ++i)
+      if (is_there)
+        row[i].convert_from(a.part(static_cast<Integer>(ids[n]), axes)[i]);
+      else
+        row[i] = is_integer(y.type()) ? 0 : std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 // y[..., c] = table[ids[...], c]; NaN where there is no such row.
 void embedding(const Arguments& arguments) {
   const Numbers table = arguments.in(0), ids = arguments.in(1), y = arguments.out(0);
@@ -47,11 +62,8 @@ void embedding_backward(const Arguments& arguments) {
 }  // namespace
 
 std::vector<Operation> moves() {
-  return {{"copy", copy},
-          {"cast", copy},
-          {"fill", fill},
-          {"embedding", embedding},
-          {"embedding_backward", embedding_backward}};
+  return {{"copy", copy},     {"cast", copy},           {"fill", fill},
+          {"gather", gather}, {"embedding", embedding}, {"embedding_backward", embedding_backward}};
 }
 
 }  // namespace reference

@@ -69,6 +69,7 @@ class Numbers {
 
   bool is_present() const { return rank_ >= 0; }
   int rank() const { return rank_; }
+  Dtype type() const { return type_; }
   // Of axis -1, the last one, -2, the one before it, and so on; or of axis 0, 1, ...
   Integer extent(int axis) const { return extent_[axis < 0 ? rank_ + axis : axis]; }
 

@@ -21,5 +21,6 @@ std::vector<Operation> rows();
 std::vector<Operation> losses();
 std::vector<Operation> convolutions();
 std::vector<Operation> attentions();
+std::vector<Operation> updates();
 
 }  // namespace reference

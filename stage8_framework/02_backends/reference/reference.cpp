@@ -15,7 +15,7 @@ const std::vector<Operation>& operations() {
   static const std::vector<Operation> all = [] {
     std::vector<Operation> list;
     for (const auto& part : {elementwise(), moves(), reductions(), products(), rows(), losses(),
-                             convolutions(), attentions()})
+                             convolutions(), attentions(), updates()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
