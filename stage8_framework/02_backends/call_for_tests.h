@@ -86,8 +86,8 @@ struct TestCall {
   const Op* op = nullptr;
   std::vector<Input> inputs;
   std::vector<double> attributes;
-  bool in_double = false;              // f64 in place of f32
-  std::vector<OutputSpec> given = {};  // outputs that no input determines
+  bool in_double = false;         // f64 in place of f32
+  std::vector<Input> given = {};  // outputs that no input determines, with what they hold before
 
   Dtype dtype_of(const Input& input) const {
     return in_double && input.dtype == Dtype::f32 ? Dtype::f64 : input.dtype;
@@ -97,6 +97,14 @@ struct TestCall {
     for (Input& input : other.inputs)
       if (input.is_present) input = dense(input.layout.shape, input.values(), input.dtype);
     return other;
+  }
+  // The arrays whose numbers the call reads.
+  std::vector<Input*> read() {
+    std::vector<Input*> all;
+    for (Input& input : inputs) all.push_back(&input);
+    for (Input& output : given)
+      if (op->updates) all.push_back(&output);
+    return all;
   }
   // The same call with f(value) in place of every f32 number.
   template <class F>
@@ -114,6 +122,9 @@ struct TestCall {
                   ? std::string(" none")
                   : std::string(" ") + name_of(dtype_of(input)) + input.layout.shape.text() +
                         " strides " + input.layout.strides.text();
+    for (const Input& output : given)
+      text += std::string("; into ") + name_of(dtype_of(output)) + output.layout.shape.text() +
+              " from " + std::to_string(output.layout.offset);
     text += "; attributes";
     for (const double attribute : attributes) text += " " + std::to_string(attribute);
     return text;
@@ -147,16 +158,13 @@ inline framework::Call described(const TestCall& call) {
   described.op = call.op;
   described.input_count = static_cast<int>(call.inputs.size());
   described.output_count = call.op->output_count;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Input& input = call.inputs[i];
-    if (!input.is_present) continue;
-    const auto elements = static_cast<std::int64_t>(input.storage.size());
-    described.inputs[i] =
-        framework::Tensor::empty(device, {elements}, call.dtype_of(input)).view(input.layout);
-  }
-  for (size_t i = 0; i < call.given.size(); ++i)
-    described.outputs[i] =
-        framework::Tensor::empty(device, call.given[i].shape, call.given[i].dtype);
+  const auto tensor_of = [&](const Input& array) {
+    const auto elements = static_cast<std::int64_t>(array.storage.size());
+    return framework::Tensor::empty(device, {elements}, call.dtype_of(array)).view(array.layout);
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    if (call.inputs[i].is_present) described.inputs[i] = tensor_of(call.inputs[i]);
+  for (size_t i = 0; i < call.given.size(); ++i) described.outputs[i] = tensor_of(call.given[i]);
   std::copy(call.attributes.begin(), call.attributes.end(), described.attributes);
   return described;
 }
@@ -214,9 +222,8 @@ class Backend {
     return names;
   }
 
-  // Runs the call on poisoned outputs between guards, in memory of `owner` (this plug-in's, if it
-  // has one).
-  // Kernel 0 is its own choice.
+  // Runs the call in memory of `owner` (this plug-in's, if it has one), with guards around each
+  // array; outputs that are not given are poisoned. Kernel 0 is its own choice.
   Outcome run(const TestCall& call, const Backend& owner, std::int32_t kernel = 0) const {
     Outcome outcome;
     Arguments arguments(call, owner, backend_->find(state_, call.op->name), kernel);
@@ -292,7 +299,9 @@ class Backend {
     Arguments(const TestCall& call, const Backend& owner, std::int32_t op, std::int32_t kernel)
         : attributes_(call.attributes), specs_(outputs_of(call)) {
       attributes_.resize(framework::kMaxAttributes);
-      for (const OutputSpec& spec : specs_) strides_.push_back(Layout::contiguous(spec.shape));
+      for (size_t i = 0; i < specs_.size(); ++i)
+        layouts_.push_back(i < call.given.size() ? call.given[i].layout
+                                                 : Layout::contiguous(specs_[i].shape));
       for (const Input& input : call.inputs) {
         if (!input.is_present) {
           tensors_.push_back({nullptr, nullptr, nullptr, -1, 0});
@@ -303,10 +312,12 @@ class Backend {
         add(input.layout, dtype);
       }
       for (size_t i = 0; i < specs_.size(); ++i) {
-        const size_t elements = static_cast<size_t>(strides_[i].elements());
-        blocks_.push_back(
-            std::make_unique<Block>(owner, elements * size_of(specs_[i].dtype), 0xFF));
-        add(strides_[i], specs_[i].dtype);
+        const auto elements = static_cast<size_t>(layouts_[i].elements());
+        before_.push_back(i < call.given.size() ? bytes_of(call.given[i].storage, specs_[i].dtype)
+                                                : std::vector<unsigned char>(
+                                                      elements * size_of(specs_[i].dtype), 0xFF));
+        blocks_.push_back(std::make_unique<Block>(owner, before_.back()));
+        add(layouts_[i], specs_[i].dtype);
       }
       const auto inputs = static_cast<std::int32_t>(call.inputs.size());
       call_ = {op,
@@ -329,7 +340,17 @@ class Backend {
         if (!intact) outcome.failure = "wrote outside its arrays";
         if (i < inputs) continue;
         const OutputSpec& spec = specs_[i - inputs];
-        outcome.outputs.push_back({spec.shape, spec.dtype, std::move(bytes)});
+        Output output{spec.shape, spec.dtype, {}};
+        // Takes the elements out; what is left is between them.
+        const std::vector<unsigned char>& before = before_[i - inputs];
+        for_each_place(layouts_[i - inputs], [&](size_t place) {
+          const auto at = static_cast<std::ptrdiff_t>(place * size_of(spec.dtype));
+          const auto end = at + static_cast<std::ptrdiff_t>(size_of(spec.dtype));
+          output.bytes.insert(output.bytes.end(), bytes.begin() + at, bytes.begin() + end);
+          std::copy(before.begin() + at, before.begin() + end, bytes.begin() + at);
+        });
+        if (bytes != before) outcome.failure = "wrote between the elements of an output";
+        outcome.outputs.push_back(std::move(output));
       }
     }
 
@@ -345,7 +366,8 @@ class Backend {
 
     std::vector<double> attributes_;
     std::vector<OutputSpec> specs_;
-    std::vector<Layout> strides_;
+    std::vector<Layout> layouts_;                     // of the outputs
+    std::vector<std::vector<unsigned char>> before_;  // what is in them
     std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<CourseTensor> tensors_;
     CourseCall call_;

@@ -176,6 +176,20 @@ class Maker {
     return input(shape, Dtype::boolean, [s = next()](size_t i) { return uniform(s, i) < 0; });
   }
   Input scalar() { return dense({}, {1.5}); }
+  // The same numbers where an output holds them: without gaps, and in some arrangements off the
+  // alignment that an allocation has.
+  Input held(const Input& numbers) const {
+    const bool is_off = arrangement_ == Arrangement::offset || arrangement_ == Arrangement::primes;
+    Input output = dense(numbers.layout.shape, numbers.values(), numbers.dtype);
+    if (!is_off) return output;
+    output.layout.offset = 1;
+    output.storage.insert(output.storage.begin(), numbers.dtype == Dtype::f32 ? kNaN : -7);
+    return output;
+  }
+  // The same for an output that is only written: poison.
+  Input written(const Shape& shape) {
+    return held(input(shape, Dtype::f32, [](size_t) { return kNaN; }));
+  }
   // Row-major numbers in this arrangement.
   Input of(const Shape& shape, const std::vector<double>& values, Dtype dtype) {
     size_t storage = 0;
@@ -212,6 +226,7 @@ class Maker {
 struct Ingredients {
   std::vector<Input> inputs;
   std::vector<double> attributes = {};
+  std::vector<Input> given = {};
 };
 
 // What a convolution or a pooling slides over, and how.
@@ -274,7 +289,11 @@ bool has_ingredients(const std::string& op);
 inline TestCall call_of(const Op& op, Arrangement arrangement, std::uint64_t seed,
                         const Backend& witness) {
   Ingredients ingredients = ingredients_of(op.name, arrangement, seed, witness);
-  return {&op, std::move(ingredients.inputs), std::move(ingredients.attributes)};
+  return {&op, std::move(ingredients.inputs), std::move(ingredients.attributes), false,
+          std::move(ingredients.given)};
 }
+
+// A step of an optimizer of this kind; call_of() has one kind for each arrangement.
+TestCall optimizer_call(int kind, Arrangement arrangement, std::uint64_t seed);
 
 }  // namespace backends_test

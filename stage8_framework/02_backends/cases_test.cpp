@@ -77,6 +77,19 @@ Ingredients to_other_type(Maker& make, Arrangement arrangement, const Backend&) 
   const auto type = types[static_cast<size_t>(arrangement) % std::size(types)];
   return {{make.real(any_shape(make, arrangement))}, {static_cast<double>(type)}};
 }
+Ingredients number_into(Maker& make, Arrangement arrangement, const Backend&) {
+  return {{}, {make.odd() ? 3 : 0.1}, {make.written(any_shape(make, arrangement))}};
+}
+// Ids in any strides, which not every backend takes, or in none; some arrangements have such as are
+// no row.
+Ingredients rows_and_ids(Maker& make, Arrangement arrangement, const Backend&) {
+  const Maker::Extents e = make.extents();
+  const bool strays = arrangement == Arrangement::blocks || arrangement == Arrangement::primes;
+  const Input ids = make.whole(Maker::with(e.lead, {e.m}), strays ? -1 : 0, strays ? 9 : 7);
+  const Shape row = arrangement == Arrangement::other_rank ? Shape{} : Shape{e.k, e.n};
+  return {{make.real(Maker::with({7}, row)),
+           make.odd() ? ids : dense(ids.layout.shape, ids.values(), ids.dtype)}};
+}
 Ingredients table_and_ids(Maker& make, Arrangement, const Backend&) {
   const Maker::Extents e = make.extents();
   return {{make.real({7, Maker::least_one(e.n)}), make.whole(Maker::with(e.lead, {e.m}), 0, 7)}};
@@ -224,6 +237,37 @@ Ingredients back_to_queries(Maker& make, Arrangement arrangement, const Backend&
   return made;
 }
 
+// ---- In place -----------------------------------------------------------------------------------
+
+// Numbers of every day from the first step on, or such that each of them changes much.
+Ingredients step_of(int kind, Maker& make, Arrangement arrangement) {
+  const Shape shape = any_shape(make, arrangement);
+  const Shape state = Maker::with({kind < 2 ? kind : 2}, shape);
+  const auto rounded = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  std::vector<double> attributes{static_cast<double>(kind)};
+  for (const double number : {0.9, 0.9, 0.999, 1e-8, 1e-2}) attributes.push_back(rounded(number));
+  if (make.odd()) attributes = {static_cast<double>(kind), 0.5, 0.75, 0.875, 0.5, 0.25};
+  const Input grad = make.real(shape), w = make.real(shape);
+  std::vector<double> states = make.real(shape).values(), v = make.positive(shape).values();
+  states.insert(states.end(), v.begin(), v.end());
+  states.resize(static_cast<size_t>(Layout::contiguous(state).elements()));
+  if (!make.odd()) std::fill(states.begin(), states.end(), 0);
+  const Input steps = dense({}, {make.odd() ? 2.0 : 0.0}, Dtype::i64);
+  return {{grad, dense({}, {0.125})},
+          attributes,
+          {make.held(w), make.held(dense(state, states)), make.held(steps)}};
+}
+Ingredients step(Maker& make, Arrangement arrangement, const Backend&) {
+  const int kind = (static_cast<int>(arrangement) + (make.odd() ? 1 : 3)) % 4;
+  return step_of(kind, make, arrangement);
+}
+Ingredients mask(Maker& make, Arrangement arrangement, const Backend&) {
+  const Input steps = dense({}, {make.odd() ? 3e9 : 4}, Dtype::i64);
+  return {{},
+          {make.odd() ? 0.5 : 0.1, make.odd() ? 0x1p53 : 7},
+          {make.written(any_shape(make, arrangement)), make.held(steps)}};
+}
+
 const std::map<std::string, Cook>& cooks() {
   static const std::map<std::string, Cook> all = {
       {"neg", one},
@@ -251,6 +295,8 @@ const std::map<std::string, Cook>& cooks() {
       {"select", choice},
       {"copy", one},
       {"cast", to_other_type},
+      {"fill", number_into},
+      {"gather", rows_and_ids},
       {"sum", over_axes},
       {"mean", over_axes},
       {"max", over_axes},
@@ -279,6 +325,8 @@ const std::map<std::string, Cook>& cooks() {
       {"layernorm_backward", back_through_normalization},
       {"attention", queries},
       {"attention_backward", back_to_queries},
+      {"optimizer_step", step},
+      {"dropout_mask", mask},
   };
   return all;
 }
@@ -291,6 +339,12 @@ Ingredients ingredients_of(const std::string& op, Arrangement arrangement, std::
                            const Backend& witness) {
   Maker make(arrangement, seed);
   return cooks().at(op)(make, arrangement, witness);
+}
+
+TestCall optimizer_call(int kind, Arrangement arrangement, std::uint64_t seed) {
+  Maker make(arrangement, seed);
+  const Ingredients made = step_of(kind, make, arrangement);
+  return {&framework::op_named("optimizer_step"), made.inputs, made.attributes, false, made.given};
 }
 
 }  // namespace backends_test

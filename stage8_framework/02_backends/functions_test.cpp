@@ -180,3 +180,22 @@ TEST_CASE("a dropout mask is drawn anew by every call, and is the same everywher
   REQUIRE(contains_text(refused(0.5, (std::uint64_t{1} << 53) + 1), "2^53 at most, not 90071992"));
   REQUIRE_NOTHROW(dropout_mask(mask, step, 0.5, std::uint64_t{1} << 53));
 }
+
+TEST_CASE("best runs what works in place once, by the first that takes it") {
+  Device& on = device("own");
+  const std::string policy = [&] {
+    std::string names;
+    for (const Seat* seat : plugin_device(on).policy)
+      names += (names.empty() ? "" : ",") + seat->name;
+    return names;
+  }();
+  use(on, "best");
+  const Tensor w = full(on, {4}, 1), step = full(on, {}, 0, Dtype::i64);
+  const size_t measured = choices(on).size();
+  optimizer_step(w, Tensor::empty(on, {0, 4}), step, full(on, {4}, 1), full(on, {}, 0.25), {0});
+  dropout_mask(Tensor::empty(on, {4}), step, 0.5, 1);
+  use(on, policy);
+  REQUIRE((host(w) == Floats(4, 0.75f) && step.to_host<std::int64_t>()[0] == 2));
+  for (size_t i = measured; i < choices(on).size(); ++i)
+    REQUIRE(contains_text(choices(on)[i].call, "fill"));
+}

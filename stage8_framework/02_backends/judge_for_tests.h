@@ -37,7 +37,7 @@ inline bool has_only_integers(const TestCall& call) {
 }
 
 // In place of the operation on |inputs|, where that is no sum of the terms' sizes:
-//   |y| + sum over all inputs x of |x dy/dx|,
+//   |y| + sum over all x that the call reads of |x dy/dx|,
 // by differences of the reference in double. Where y is linear in the inputs it is the same number,
 // but for |y|.
 inline std::vector<std::vector<double>> sensitivity(const TestCall& call, const Backend& witness) {
@@ -49,9 +49,9 @@ inline std::vector<std::vector<double>> sensitivity(const TestCall& call, const 
   for (std::vector<double>& of_output : magnitude)
     for (double& value : of_output) value = std::fabs(value);
   TestCall moved = call;
-  for (Input& input : moved.inputs) {
-    if (!input.is_real()) continue;
-    for (double& x : input.storage) {
+  for (Input* const array : moved.read()) {
+    if (!array->is_real()) continue;
+    for (double& x : array->storage) {
       const double before = x;
       if (before == 0) continue;
       x = before * (1 + kStep);

@@ -7,7 +7,7 @@
 namespace reference {
 namespace {
 
-enum Kind { kSgd, kMomentum, kAdam, kAdamW };  // as the attribute counts
+enum : Integer { kSgd, kMomentum, kAdam, kAdamW };  // as the attribute counts
 
 // Step t = step + 1 of each parameter w by its gradient g, and step = t:
 //   sgd         w -= rate g
