@@ -14,10 +14,11 @@
 
 namespace framework {
 
-// Queues the call on the device of its inputs (of fill: of its output). Outputs that are undefined
-// are allocated; those that are given must have the right shape and type and overlap neither an
-// input nor each other. Every output's version is one higher then. Each plug-in of the device's
-// policy is asked in turn; where it does not take the strides of the inputs, for contiguous copies.
+// Queues the call on the device of its inputs (where it has none: of its outputs). Outputs that are
+// undefined are allocated, unless the operation updates them: then they must be given. Those that
+// are given must have the right shape and type and overlap neither an input nor each other. Every
+// output's version is one higher then. Each plug-in of the device's policy is asked in turn; where
+// it does not take the strides of the inputs, for contiguous copies.
 // Errors, after which nothing has changed (an output that was given may be written in part):
 //   std::invalid_argument   the call itself is wrong
 //   std::runtime_error      no plug-in of the policy takes it: the line says why, and who would

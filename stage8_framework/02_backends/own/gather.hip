@@ -23,23 +23,28 @@ struct Rows {
 };
 
 // out[r, ...] = a[ids[r], ...], or `missing` where a has no such row    out (rows, ...), a (N, ...)
-// Thread: t of block b moves the packs b kBlock kPacks + t, + kBlock, ...; kPacks at the same time.
+// Thread: t of block b moves the packs b kBlock kPacks + t, + kBlock, ...: all of their ids are on
+//         their way at the same time, then all of the packs.
 template <class Pack>
 static __global__ void __launch_bounds__(kBlock)
     gather_rows(Pack* out, const Pack* a, Rows rows, Pack missing, unsigned packs) {
   const unsigned first = blockIdx.x * (kBlock * kPacks) + threadIdx.x;
-  Pack held[kPacks];
-  std::int64_t to[kPacks];
+  std::int64_t id[kPacks], from[kPacks], to[kPacks];
   GPU_UNROLL
   for (unsigned k = 0; k < kPacks; ++k) {
     const unsigned i = first + k * kBlock;
+    id[k] = -1;
     if (i >= packs) continue;
     const unsigned row = rows.size.quotient(i);
     const tensor::Walk::Place place = rows.within(i - row * rows.size.value);
-    const std::int64_t id = rows.ids[row];
-    const bool is_row = id >= 0 && id < rows.count;
-    held[k] = is_row ? a[id * rows.a_step + place.a] : missing;
-    to[k] = row * rows.out_step + place.out;
+    id[k] = rows.ids[row];
+    from[k] = place.a, to[k] = row * rows.out_step + place.out;
+  }
+  Pack held[kPacks];
+  GPU_UNROLL
+  for (unsigned k = 0; k < kPacks; ++k) {
+    held[k] = missing;
+    if (id[k] >= 0 && id[k] < rows.count) held[k] = a[id[k] * rows.a_step + from[k]];
   }
   GPU_UNROLL
   for (unsigned k = 0; k < kPacks; ++k)
