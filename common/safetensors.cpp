@@ -45,9 +45,16 @@ std::string to_bytes(std::uint64_t length) {
   return bytes;
 }
 
+std::size_t bytes_of_element(bool is_integer) {
+  return is_integer ? sizeof(std::int64_t) : sizeof(float);
+}
 // How many elements the shape has; nothing where their bytes could not be counted.
-std::optional<std::size_t> count_elements(const std::vector<std::size_t>& shape) {
-  return sizes::product(shape, std::numeric_limits<std::size_t>::max() / sizeof(float));
+std::optional<std::size_t> count_elements(const std::vector<std::size_t>& shape, bool is_integer) {
+  return sizes::product(shape,
+                        std::numeric_limits<std::size_t>::max() / bytes_of_element(is_integer));
+}
+std::size_t elements_of(const Tensor& tensor) {
+  return tensor.is_integer ? tensor.integers.size() : tensor.values.size();
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -80,6 +87,7 @@ struct Entry {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t begin, end;  // bytes, counted from behind the header
+  bool is_integer;
 };
 
 // The list of numbers under `key`.
@@ -93,20 +101,22 @@ std::vector<std::size_t> numbers(const std::string& path, const std::string& nam
   return found->get<std::vector<std::size_t>>();
 }
 
-Entry to_entry(const std::string& path, const std::string& name, const Json& tensor) {
+Entry to_entry(const std::string& path, const std::string& name, const Json& tensor, Types types) {
   const std::string who = "has a tensor " + quoted(name);
   if (!tensor.is_object()) fail(path, who + " that is not described by an object");
   const auto type = tensor.find("dtype");
   if (type == tensor.end() || !type->is_string()) fail(path, who + " without a dtype");
-  if (*type != "F32")
-    fail(path, who + " of type " + quoted(type->get<std::string>()) + "; F32 can be read");
-  Entry entry{name, numbers(path, name, tensor, "shape"), 0, 0};
+  const bool takes_integers = types == Types::f32_and_i64, is_integer = *type == "I64";
+  if (*type != "F32" && !(takes_integers && is_integer))
+    fail(path, who + " of type " + quoted(type->get<std::string>()) + "; " +
+                   (takes_integers ? "F32 and I64" : "F32") + " can be read");
+  Entry entry{name, numbers(path, name, tensor, "shape"), 0, 0, is_integer};
   const std::vector<std::size_t> offsets = numbers(path, name, tensor, "data_offsets");
   if (offsets.size() != 2 || offsets[0] > offsets[1])
     fail(path, who + " whose data_offsets are not a begin and an end");
   entry.begin = offsets[0], entry.end = offsets[1];
-  const std::optional<std::size_t> count = count_elements(entry.shape);
-  if (!count || *count * sizeof(float) != entry.end - entry.begin)
+  const std::optional<std::size_t> count = count_elements(entry.shape, is_integer);
+  if (!count || *count * bytes_of_element(is_integer) != entry.end - entry.begin)
     fail(path, who + " of shape " + shape_text(entry.shape) + " in " +
                    std::to_string(entry.end - entry.begin) + " bytes");
   return entry;
@@ -145,7 +155,7 @@ void check_offsets(const std::string& path, std::vector<Entry>& entries, std::si
 using Take = std::function<void(void* to, std::size_t bytes)>;
 
 // What a file of `size` bytes holds.
-File content_of(const std::string& path, std::size_t size, const Take& take) {
+File content_of(const std::string& path, std::size_t size, Types types, const Take& take) {
   if (size < kLengthBytes)
     fail(path,
          "is truncated: a tensor file begins with 8 bytes, " + std::to_string(size) + " are there");
@@ -168,14 +178,20 @@ File content_of(const std::string& path, std::size_t size, const Take& take) {
     if (name == "__metadata__")
       result.metadata = to_metadata(path, value);
     else
-      entries.push_back(to_entry(path, name, value));
+      entries.push_back(to_entry(path, name, value, types));
   }
   check_offsets(path, entries, size - kLengthBytes - static_cast<std::size_t>(length));
 
   for (const Entry& entry : entries) {
-    Tensor tensor{entry.name, entry.shape, {}};
-    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
-    take(tensor.values.data(), entry.end - entry.begin);
+    Tensor tensor{entry.name, entry.shape, {}, entry.is_integer};
+    const std::size_t bytes = entry.end - entry.begin;
+    if (entry.is_integer) {
+      tensor.integers.resize(bytes / sizeof(std::int64_t));
+      take(tensor.integers.data(), bytes);
+    } else {
+      tensor.values.resize(bytes / sizeof(float));
+      take(tensor.values.data(), bytes);
+    }
     result.tensors.push_back(std::move(tensor));
   }
   return result;
@@ -188,17 +204,18 @@ std::string to_header(const File& file) {
   if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
   std::size_t end = 0;
   for (const Tensor& tensor : file.tensors) {
-    const std::optional<std::size_t> count = count_elements(tensor.shape);
-    if (!count || *count != tensor.values.size())
+    const std::optional<std::size_t> count = count_elements(tensor.shape, tensor.is_integer);
+    if (!count || *count != elements_of(tensor))
       throw std::invalid_argument("tensor " + quoted(tensor.name) + " of shape " +
                                   shape_text(tensor.shape) + " has " +
-                                  std::to_string(tensor.values.size()) + " values");
+                                  std::to_string(elements_of(tensor)) + " values");
     if (tensor.name == "__metadata__" || header.contains(tensor.name))
       throw std::invalid_argument("there is already a tensor " + quoted(tensor.name));
     const std::size_t begin = end;
-    end += *count * sizeof(float);
-    header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    end += *count * bytes_of_element(tensor.is_integer);
+    header[tensor.name] = {{"dtype", tensor.is_integer ? "I64" : "F32"},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {begin, end}}};
   }
   std::string text;
   try {
@@ -217,9 +234,12 @@ bool put_all(const File& file, const std::string& header,
              const std::function<bool(const void* from, std::size_t bytes)>& put) {
   const std::string length = to_bytes(header.size());
   bool done = put(length.data(), length.size()) && put(header.data(), header.size());
-  for (const Tensor& tensor : file.tensors)
-    if (!tensor.values.empty())
-      done = done && put(tensor.values.data(), tensor.values.size() * sizeof(float));
+  for (const Tensor& tensor : file.tensors) {
+    const void* const from =
+        tensor.is_integer ? static_cast<const void*>(tensor.integers.data()) : tensor.values.data();
+    if (elements_of(tensor) > 0)
+      done = done && put(from, elements_of(tensor) * bytes_of_element(tensor.is_integer));
+  }
   return done;
 }
 
@@ -246,12 +266,12 @@ std::string quoted(const std::string& text) {
   return json.size() <= kMaxShown ? json : json.substr(0, kMaxShown) + "...\"";
 }
 
-File read(const std::string& path) {
+File read(const std::string& path, Types types) {
   const input_file::Pointer file = input_file::open(path);
   std::error_code error;
   const std::size_t size = std::filesystem::file_size(path, error);
   if (error) fail(path, "cannot be read: " + error.message());
-  return content_of(path, size, [&](void* to, std::size_t bytes) {
+  return content_of(path, size, types, [&](void* to, std::size_t bytes) {
     errno = 0;
     if (bytes == 0 || std::fread(to, 1, bytes, file.get()) == bytes) return;
     fail(path, std::string("cannot be read: ") +
@@ -259,9 +279,9 @@ File read(const std::string& path) {
   });
 }
 
-File parse_tensors(const std::string& path, std::string_view bytes) {
+File parse_tensors(const std::string& path, std::string_view bytes, Types types) {
   std::string_view left = bytes;
-  return content_of(path, bytes.size(), [&](void* to, std::size_t count) {
+  return content_of(path, bytes.size(), types, [&](void* to, std::size_t count) {
     left.copy(static_cast<char*>(to), count);
     left.remove_prefix(count);
   });

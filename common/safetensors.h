@@ -1,5 +1,6 @@
-// Named arrays of float in one file: the safetensors format, which PyTorch, JAX and others read and
-// write too (github.com/huggingface/safetensors, section "Format").
+// Named arrays of float, and of 64-bit integers, in one file: the safetensors format, which
+// PyTorch, JAX and others read and write too (github.com/huggingface/safetensors, section
+// "Format").
 //
 //   8 bytes    the length H of the header, little-endian; at most 100 MB
 //   H bytes    JSON: {"__metadata__": {"key": "text"},
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,7 +26,12 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;  // row-major; empty for a scalar
   std::vector<float> values;       // as many as the shape's product
+  bool is_integer = false;         // of type I64: then `integers` has them in place of `values`
+  std::vector<std::int64_t> integers = {};
 };
+
+// What a reader can use.
+enum class Types { f32, f32_and_i64 };
 
 struct File {
   std::map<std::string, std::string> metadata;
@@ -38,13 +45,13 @@ struct File {
 std::string shape_text(const std::vector<std::size_t>& shape);
 std::string quoted(const std::string& text);
 
-// Reads a whole file. Whatever is not exactly as above, or not of type F32, throws
+// Reads a whole file. Whatever is not exactly as above, or not of these types, throws
 // std::runtime_error, one line that names the file and what is wrong with it; no length that the
 // file claims is believed before it is held against the file's size.
-File read(const std::string& path);
+File read(const std::string& path, Types types = Types::f32);
 
 // The same of a file's bytes, however they came; the messages name `path`.
-File parse_tensors(const std::string& path, std::string_view bytes);
+File parse_tensors(const std::string& path, std::string_view bytes, Types types = Types::f32);
 
 // The bytes of such a file. Throws std::invalid_argument as write() does.
 std::string bytes_of(const File& file);

@@ -243,6 +243,59 @@ TEST_CASE("safetensors: metadata holds texts") {
         "has metadata \"steps\" that is no text");
 }
 
+TEST_CASE("safetensors: integers come back where a reader takes them, else they are refused") {
+  const tests::Folder folder;
+  const std::string path = folder / "x";
+  using Integers = std::vector<std::int64_t>;
+  const Integers values{std::numeric_limits<std::int64_t>::min(), -1, (std::int64_t{1} << 53) + 1};
+  const safetensors::File wrote{
+      {}, {{"i", {3}, {}, true, values}, {"none", {0, 2}, {}, true, {}}, {"f", {1}, {0.5f}}}};
+  safetensors::write(path, wrote);
+  const safetensors::File read = safetensors::read(path, safetensors::Types::f32_and_i64);
+  REQUIRE(read.tensors.size() == 3);
+  CHECK((read.find("i")->is_integer && read.find("i")->values.empty()));
+  CHECK(read.find("i")->integers == values);
+  CHECK(read.find("i")->shape == Shape{3});
+  CHECK((read.find("none")->is_integer && read.find("none")->integers.empty()));
+  CHECK((!read.find("f")->is_integer && read.find("f")->integers.empty()));
+  CHECK(read.find("f")->values == std::vector<float>{0.5f});
+  const std::string bytes = tests::read_file(path);
+  CHECK(contains_text(bytes, "\"I64\""));
+  CHECK((safetensors::bytes_of(wrote) == bytes && safetensors::bytes_of(read) == bytes));
+  const safetensors::File parsed =
+      safetensors::parse_tensors(path, bytes, safetensors::Types::f32_and_i64);
+  CHECK(parsed.find("i")->integers == values);
+
+  CHECK(complaint_about(path) == "has a tensor \"i\" of type \"I64\"; F32 can be read");
+  const auto says = [&](const std::string& content) {
+    try {
+      safetensors::parse_tensors("x", content, safetensors::Types::f32_and_i64);
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string("read without complaint");
+  };
+  const auto of_shape = [&](const std::string& shape, size_t data, const std::string& type) {
+    return says(file_of("{" + entry("x", shape, 0, data, type) + "}", data));
+  };
+  CHECK(of_shape("[2]", 16, "I64") == "read without complaint");
+  CHECK(of_shape("[2]", 8, "I64") == "x has a tensor \"x\" of shape [2] in 8 bytes");
+  CHECK(of_shape("[2]", 16, "F32") == "x has a tensor \"x\" of shape [2] in 16 bytes");
+  CHECK(of_shape("[]", 4, "I64") == "x has a tensor \"x\" of shape [] in 4 bytes");
+  CHECK(of_shape("[2305843009213693953]", 8, "I64") ==
+        "x has a tensor \"x\" of shape [2305843009213693953] in 8 bytes");  // 2^64 + 8
+  for (const std::string type : {"F16", "F64", "I32", "i64", "U64"})
+    CHECK(of_shape("[1]", 8, type) ==
+          "x has a tensor \"x\" of type \"" + type + "\"; F32 and I64 can be read");
+  for (size_t length = 0; length < bytes.size(); ++length)
+    REQUIRE(contains_text(says(bytes.substr(0, length)), "is truncated"));
+
+  for (const safetensors::Tensor& wrong :
+       {safetensors::Tensor{"x", {2}, {}, true, {1}}, safetensors::Tensor{"x", {1}, {1}, true, {}},
+        safetensors::Tensor{"x", {1}, {}, false, {1}}})
+    CHECK_THROWS_AS(safetensors::write(folder / "y", {{}, {wrong}}), std::invalid_argument);
+}
+
 TEST_CASE("safetensors: what is no file") {
   const tests::Folder folder;
   CHECK(contains_text(complaint_about(folder / "none"), "cannot be opened: No such file"));
