@@ -51,6 +51,11 @@ Tensor Tensor::wrap(Device& device, void* data, size_t bytes, const Layout& layo
   return Tensor(std::make_shared<Storage>(device, data, bytes, std::move(owner)), layout, dtype);
 }
 
+Tensor Tensor::of(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype) {
+  require_inside("a tensor", layout, dtype, storage->bytes());
+  return Tensor(std::move(storage), layout, dtype);
+}
+
 Tensor Tensor::from_host(Device& device, const void* values, const Shape& shape, Dtype dtype) {
   const Tensor result = empty(device, shape, dtype);
   device.to_device(result.data(), values, bytes_of(result.layout_, dtype));

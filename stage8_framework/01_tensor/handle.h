@@ -28,8 +28,9 @@ struct AutogradSlot;  // what a tensor's gradient is computed from: 8.3 defines 
 
 // How a tensor was made of another one that has the same values, or some of them.
 struct Derivation {
-  enum Kind { reshape, permute, transpose, slice, select, expand, copy, other } kind;
-  // permute: the axes; transpose: a, b; slice: axis, begin, end, step; select: axis, index.
+  enum Kind { reshape, permute, transpose, slice, select, expand, copy, unbind, other } kind;
+  // permute: the axes; transpose: a, b; slice: axis, begin, end, step; select: axis, index;
+  // unbind: axis.
   std::int64_t numbers[kMaxRank] = {};
 };
 
@@ -80,6 +81,10 @@ class Tensor {
   // Whether nobody else sees its storage.
   bool is_only_handle() const { return storage_.use_count() == 1; }
   std::string text() const;  // "f32 (2,3)"
+
+  // For what knows storages by themselves (8.5): the one of this handle, and a handle to one.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  static Tensor of(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype);
 
   // The same storage under another layout: what every view is. Refused where it leaves the storage.
   Tensor view(const Layout& layout) const;

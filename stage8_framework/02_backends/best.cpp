@@ -46,18 +46,18 @@ class Event {
 // The least of a few runs, after one that loads code: whatever else the machine does only adds.
 double seconds_of(PluginDevice& device, Seat& seat, const Call& call, CCall& c) {
   double times[kRuns];
-  queue(device, seat, call, c);
+  queue(device, seat, call, c, false);
   device.wait();
   for (double& seconds : times) {
     if (device.table().event_create != nullptr) {
       Event begin(device), end(device);
       begin.record();
-      queue(device, seat, call, c);
+      queue(device, seat, call, c, false);
       end.record();
       seconds = begin.seconds_until(end);
     } else {
       const auto begin = std::chrono::steady_clock::now();
-      queue(device, seat, call, c);
+      queue(device, seat, call, c, false);
       device.wait();
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }

@@ -221,13 +221,16 @@ const char* refusal(const Seat& seat, const Call& call, CCall& c) {
   return seat.table->supports(seat.state, &c.call);
 }
 
-void queue(PluginDevice& device, Seat& seat, const Call& call, CCall& c) {
+void queue(PluginDevice& device, Seat& seat, const Call& call, CCall& c, bool is_watched) {
   if (seat.at_once) device.wait();
-  const Workspace workspace(device, seat.table->workspace(seat.state, &c.call));
+  const size_t bytes = seat.table->workspace(seat.state, &c.call);
+  const Workspace workspace(device, bytes);
   c.call.workspace = workspace.data;
   CourseError error;
   if (seat.table->run(seat.state, &c.call, device.stream(), &error) != 0)
     throw_error(error, described(call) + " by " + seat.name + " on " + device.name());
+  if (is_watched && call_watcher != nullptr)
+    call_watcher->queued(device, seat, call, c.call.kernel, bytes);
 }
 
 void run_on(PluginDevice& device, const Call& call, const std::vector<Seat*>& order) {

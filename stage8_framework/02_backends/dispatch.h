@@ -72,8 +72,9 @@ PluginDevice& plugin_device(Device& device);
 void run_on(PluginDevice& device, const Call& call, const std::vector<Seat*>& order);
 
 struct CCall;
-// Queues a call that `seat` takes, as `c`, which is filled and has its op and kernel.
-void queue(PluginDevice& device, Seat& seat, const Call& call, CCall& c);
+// Queues a call that `seat` takes, as `c`, which is filled and has its op and kernel. What is only
+// measured is not watched.
+void queue(PluginDevice& device, Seat& seat, const Call& call, CCall& c, bool is_watched = true);
 // nullptr where `seat` takes the call `c`, whose op and kernel are set then; else why not.
 const char* refusal(const Seat& seat, const Call& call, CCall& c);
 

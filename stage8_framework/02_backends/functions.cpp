@@ -17,33 +17,32 @@ Call call_of(const char* name, Tensors inputs, Attributes attributes) {
   std::copy(attributes.begin(), attributes.end(), call.attributes);
   return call;
 }
-Call done(const char* name, Tensors inputs, Attributes attributes) {
+// `out`: its outputs, undefined where they shall be allocated.
+Call done(const char* name, Tensors inputs, Attributes attributes, const Triple& out = {}) {
   Call call = call_of(name, inputs, attributes);
+  call.outputs[0] = out.first, call.outputs[1] = out.second, call.outputs[2] = out.third;
+  const auto is_given = [](const Tensor& t) { return t.is_defined(); };
+  if (std::any_of(call.outputs, call.outputs + kMaxOutputs, is_given))
+    call.output_count = call.op->output_count;
   run(call);
   return call;
 }
 
-// Into outputs that are there.
-void into(const char* name, Tensors outputs, Tensors inputs, Attributes attributes) {
-  Call call = call_of(name, inputs, attributes);
-  for (const Tensor* output : outputs) call.outputs[call.output_count++] = *output;
-  run(call);
-}
-
-Tensor only(const char* name, Tensors inputs, Attributes attributes = {}) {
-  return done(name, inputs, attributes).outputs[0];
+Tensor only(const char* name, Tensors inputs, Attributes attributes = {}, const Tensor& out = {}) {
+  return done(name, inputs, attributes, {out, {}, {}}).outputs[0];
 }
 Pair pair(const char* name, Tensors inputs, Attributes attributes) {
   const Call call = done(name, inputs, attributes);
   return {call.outputs[0], call.outputs[1]};
 }
-Triple triple(const char* name, Tensors inputs, Attributes attributes) {
-  const Call call = done(name, inputs, attributes);
+Triple triple(const char* name, Tensors inputs, Attributes attributes, const Triple& out = {}) {
+  const Call call = done(name, inputs, attributes, out);
   return {call.outputs[0], call.outputs[1], call.outputs[2]};
 }
 
 // A bit for each axis.
-Tensor reduced(const char* name, const Tensor& a, const Shape& axes, bool keepdims) {
+Tensor reduced(const char* name, const Tensor& a, const Shape& axes, bool keepdims,
+               const Tensor& out = {}) {
   const auto rank = static_cast<std::int64_t>(a.rank());
   unsigned mask = axes.rank() == 0 ? (1u << rank) - 1 : 0;
   for (const std::int64_t axis : axes) {
@@ -52,7 +51,7 @@ Tensor reduced(const char* name, const Tensor& a, const Shape& axes, bool keepdi
                                   std::to_string(axis));
     mask |= 1u << (axis < 0 ? axis + rank : axis);
   }
-  return only(name, {&a}, {static_cast<double>(mask), static_cast<double>(keepdims)});
+  return only(name, {&a}, {static_cast<double>(mask), static_cast<double>(keepdims)}, out);
 }
 
 double number(std::int64_t value) { return static_cast<double>(value); }
@@ -89,7 +88,7 @@ Tensor copy(const Tensor& a) { return only("copy", {&a}); }
 Tensor cast(const Tensor& a, Dtype dtype) {
   return only("cast", {&a}, {static_cast<double>(dtype)});
 }
-void fill(const Tensor& out, double value) { into("fill", {&out}, {}, {value}); }
+void fill(const Tensor& out, double value) { done("fill", {}, {value}, {out, {}, {}}); }
 Tensor full(Device& device, const Shape& shape, double value, Dtype dtype) {
   const Tensor out = Tensor::empty(device, shape, dtype);
   fill(out, value);
@@ -97,8 +96,8 @@ Tensor full(Device& device, const Shape& shape, double value, Dtype dtype) {
 }
 Tensor gather(const Tensor& a, const Tensor& ids) { return only("gather", {&a, &ids}); }
 
-Tensor sum(const Tensor& a, const Shape& axes, bool keepdims) {
-  return reduced("sum", a, axes, keepdims);
+Tensor sum(const Tensor& a, const Shape& axes, bool keepdims, const Tensor& out) {
+  return reduced("sum", a, axes, keepdims, out);
 }
 Tensor mean(const Tensor& a, const Shape& axes, bool keepdims) {
   return reduced("mean", a, axes, keepdims);
@@ -108,7 +107,9 @@ Tensor max(const Tensor& a, const Shape& axes, bool keepdims) {
 }
 Tensor argmax(const Tensor& a) { return only("argmax", {&a}); }
 
-Tensor matmul(const Tensor& a, const Tensor& b) { return only("matmul", {&a, &b}); }
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
+  return only("matmul", {&a, &b}, {}, out);
+}
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
   return only("linear", {&x, &w, &bias}, {static_cast<double>(activation)});
 }
@@ -150,10 +151,12 @@ Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, R
               {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
                number(size.y), number(size.x)});
 }
-Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size) {
+Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
+                     const Tensor& out) {
   return only("conv2d_grad_w", {&grad_y, &x},
               {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
-               number(size.y), number(size.x)});
+               number(size.y), number(size.x)},
+              out);
 }
 Pair maxpool2d(const Tensor& x, Rectangle window, const Sliding& at) {
   return pair("maxpool2d", {&x},
@@ -170,15 +173,16 @@ Tensor maxpool2d_backward(const Tensor& grad_y, const Tensor& argmax, Rectangle 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   return only("embedding", {&table, &ids});
 }
-Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows) {
-  return only("embedding_backward", {&grad_y, &ids}, {number(rows)});
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows,
+                          const Tensor& out) {
+  return only("embedding_backward", {&grad_y, &ids}, {number(rows)}, out);
 }
 Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias, double eps) {
   return triple("layernorm", {&x, &gain, &bias}, {eps});
 }
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
-                          const Tensor& mean, const Tensor& rstd) {
-  return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd}, {});
+                          const Tensor& mean, const Tensor& rstd, const Triple& out) {
+  return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd}, {}, out);
 }
 Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
   return pair("attention", {&q, &k, &v}, {static_cast<double>(causal), scale});
@@ -193,17 +197,21 @@ void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, co
                     const Tensor& rate, const OptimizerRule& rule) {
   const bool is_float = w.is_defined() && w.dtype() == Dtype::f32;
   const auto rounded = [&](double value) {
-    return is_float ? static_cast<double>(static_cast<float>(value)) : value;
+    if (!is_float) return value;
+    // GCC 12 drops the rounding where it vectorizes it, with -O3 and AVX: it must not.
+    const volatile float narrow = static_cast<float>(value);
+    return static_cast<double>(narrow);
   };
-  into("optimizer_step", {&w, &state, &step}, {&grad, &rate},
+  done("optimizer_step", {&grad, &rate},
        {static_cast<double>(rule.kind), rounded(rule.momentum), rounded(rule.beta1),
-        rounded(rule.beta2), rounded(rule.epsilon), rounded(rule.weight_decay)});
+        rounded(rule.beta2), rounded(rule.epsilon), rounded(rule.weight_decay)},
+       {w, state, step});
 }
 void dropout_mask(const Tensor& mask, const Tensor& step, double p, std::uint64_t seed) {
   if (seed > std::uint64_t{kLargestSeed})  // not every number above it is a double
     throw std::invalid_argument("dropout_mask: the seed must be 2^53 at most, not " +
                                 std::to_string(seed));
-  into("dropout_mask", {&mask, &step}, {}, {p, static_cast<double>(seed)});
+  done("dropout_mask", {}, {p, static_cast<double>(seed)}, {mask, step, {}});
 }
 
 }  // namespace framework

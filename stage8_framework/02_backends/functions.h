@@ -1,5 +1,7 @@
 // The operations of kOps as functions: each makes a Call, runs it and returns its output. Shapes,
 // types and errors are those of the operation's row in ops.h and of run() in dispatch.h.
+// Those whose results are gradients of parameters can be told where these belong: `out`, if it is
+// defined, is written and returned.
 //
 //   Tensor y = relu(linear(x, w, bias));
 #pragma once
@@ -57,14 +59,14 @@ void fill(const Tensor& out, double value);
 Tensor gather(const Tensor& a, const Tensor& ids);
 
 // ---- Reductions: over `axes`, -1 being the last one; over all where there are none --------------
-Tensor sum(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
+Tensor sum(const Tensor& a, const Shape& axes = {}, bool keepdims = false, const Tensor& out = {});
 Tensor mean(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
 Tensor max(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
 Tensor argmax(const Tensor& a);
 
 // ---- Products -----------------------------------------------------------------------------------
 enum class Activation { none, relu, sigmoid, tanh, gelu };
-Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out = {});
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               Activation activation = Activation::none);
 
@@ -91,18 +93,21 @@ struct Rectangle {
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Sliding& at = {});
 // The shape of x, or of w, is (.., .., size.y, size.x).
 Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, Rectangle size);
-Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size);
+Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
+                     const Tensor& out = {});
 Pair maxpool2d(const Tensor& x, Rectangle window, const Sliding& at);  // y, argmax
 Tensor maxpool2d_backward(const Tensor& grad_y, const Tensor& argmax, Rectangle window,
                           const Sliding& at, Rectangle size);
 
 // ---- Transformers -------------------------------------------------------------------------------
 Tensor embedding(const Tensor& table, const Tensor& ids);
-Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows);
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t rows,
+                          const Tensor& out = {});
 Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias,
                  double eps = 1e-5);  // y, mean, rstd
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
-                          const Tensor& mean, const Tensor& rstd);  // of x, gain, bias
+                          const Tensor& mean, const Tensor& rstd,
+                          const Triple& out = {});  // of x, gain, bias
 Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                double scale);  // out, lse
 Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,

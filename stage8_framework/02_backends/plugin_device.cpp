@@ -66,12 +66,14 @@ void PluginDevice::free(void* block) noexcept { pool_->free(block); }
 void PluginDevice::release() { pool_->release(); }
 
 void PluginDevice::to_device(void* to, const void* host, size_t bytes) {
+  if (call_watcher != nullptr) call_watcher->host_access(*this, false, bytes);
   CourseError error;
   if (bytes > 0 && table().to_device(state(), to, host, bytes, stream_, &error) != 0)
     throw_error(error, "a copy to " + name_);
 }
 
 void PluginDevice::to_host(void* host, const void* from, size_t bytes) {
+  if (call_watcher != nullptr) call_watcher->host_access(*this, true, bytes);
   CourseError error;
   if (bytes > 0 && table().to_host(state(), host, from, bytes, stream_, &error) != 0)
     throw_error(error, "a copy from " + name_);

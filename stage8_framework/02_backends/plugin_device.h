@@ -38,6 +38,20 @@ struct Seat {
   void open();
 };
 
+class PluginDevice;
+
+// Who sees all that this thread asks of devices: 8.5, which records it.
+class CallWatcher {
+ public:
+  virtual ~CallWatcher() = default;
+  // `seat` has queued the call, by this kernel and with this workspace.
+  virtual void queued(PluginDevice& device, Seat& seat, const Call& call, std::int32_t kernel,
+                      size_t workspace) = 0;
+  // The host is about to read or to write the device's memory. May refuse it by throwing.
+  virtual void host_access(const PluginDevice& device, bool reads, size_t bytes) = 0;
+};
+inline thread_local CallWatcher* call_watcher = nullptr;
+
 // Throws gpu::Error where `error` has a code of the device, else std::runtime_error.
 [[noreturn]] void throw_error(const CourseError& error, const std::string& who);
 

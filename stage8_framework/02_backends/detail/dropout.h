@@ -9,12 +9,12 @@
 
 namespace framework {
 
-struct Dropout {
+struct DropoutRule {
   std::uint64_t seed;
   std::uint64_t below;  // p 2^32, rounded up: so many words of 32 bits drop an element
   double kept;          // what the others are multiplied by
 
-  Dropout(double p, std::uint64_t with_seed)
+  DropoutRule(double p, std::uint64_t with_seed)
       : seed(with_seed),
         below(static_cast<std::uint64_t>(std::ceil(std::ldexp(p, 32)))),
         kept(1 / (1 - p)) {}

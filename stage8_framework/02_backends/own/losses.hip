@@ -3,6 +3,7 @@
 #include "stage3_ml_ops/02_softmax/detail/online.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
+#include "stage8_framework/02_backends/own/detail/kept.h"
 
 namespace own {
 namespace {
@@ -11,7 +12,7 @@ using vector_add::Multiply;
 
 // Where the parts of a workspace for `rows` rows begin, in bytes.
 struct Sections {
-  size_t bad_label = 0, counted = 8, partials = 16, losses, wholes, end;
+  size_t counted = 0, partials = 16, losses, wholes, end;
 
   explicit Sections(size_t rows) {
     losses = partials + 2 * losses::kMaxBlocks * sizeof(float);
@@ -19,6 +20,18 @@ struct Sections {
     end = wholes + rows * sizeof(softmax::MaxSum);
   }
 };
+// Where 3.3 leaves the number of a row whose label is none. Nobody reads it here.
+struct BadLabel {
+  gpu::DeviceBuffer<unsigned long long> row;
+};
+unsigned long long* bad_label() {
+  return kept<BadLabel>({},
+                        [] {
+                          return BadLabel{gpu::DeviceBuffer<unsigned long long>(
+                              std::vector<unsigned long long>{~0ull})};
+                        })
+      .row.data();
+}
 losses::Workspace workspace_of(const CourseCall& call, size_t rows) {
   char* const memory = static_cast<char*>(call.workspace);
   const Sections at(rows);
@@ -27,7 +40,7 @@ losses::Workspace workspace_of(const CourseCall& call, size_t rows) {
           reinterpret_cast<softmax::MaxSum*>(memory + at.wholes),
           reinterpret_cast<float*>(memory + at.partials),
           reinterpret_cast<unsigned*>(memory + at.counted),
-          reinterpret_cast<unsigned long long*>(memory + at.bad_label)};
+          bad_label()};
 }
 
 // ---- squared_error(p, t), and squared_error_backward(grad, p, t) --------------------------------
@@ -67,9 +80,6 @@ const char* supports_targets(const CourseCall& call, int logits) {
 losses::Targets targets_of(const CourseTensor& logits, const CourseTensor& labels) {
   return {data_of<int>(labels), rows(logits), columns(logits), kIgnored};
 }
-void forget_bad_labels(const losses::Workspace& workspace, hipStream_t stream) {
-  HIP_CHECK(hipMemsetAsync(workspace.bad_label, 0xff, sizeof *workspace.bad_label, stream));
-}
 
 const char* supports_cross_entropy(const CourseCall& call) { return supports_targets(call, 0); }
 size_t workspace_of_cross_entropy(const CourseCall& call) {
@@ -78,7 +88,6 @@ size_t workspace_of_cross_entropy(const CourseCall& call) {
 void run_cross_entropy(const CourseCall& call, hipStream_t stream) {
   const losses::Targets targets = targets_of(call.inputs[0], call.inputs[1]);
   const losses::Workspace workspace = workspace_of(call, targets.rows);
-  forget_bad_labels(workspace, stream);
   losses::launch_loss_of_logits(floats(call.outputs[0]), floats(call.inputs[0]), targets, workspace,
                                 stream);
 }
@@ -98,7 +107,6 @@ void run_cross_entropy_backward(const CourseCall& call, hipStream_t stream) {
   const losses::Workspace workspace = workspace_of(call, targets.rows);
   auto* const loss =
       reinterpret_cast<float*>(static_cast<char*>(call.workspace) + Sections(targets.rows).end);
-  forget_bad_labels(workspace, stream);
   const auto launch =
       call.kernel == 0 ? losses::cross_entropy : losses::kVersions[call.kernel - 1].launch.run;
   launch(loss, floats(grad_x), floats(logits), targets, workspace, stream);

@@ -46,20 +46,34 @@ static __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) out[blockIdx.x] = value / divisor;
 }
 
+constexpr unsigned kColumns = 8,
+                   kRowsAtOnce = 128;  // of a block: 8 floats are a sector of 32 bytes
+
 // out[part, col] = F over x[part * length, (part + 1) * length)[col], divided by `divisor`
 //                                                            x (rows, cols)   out (parts, cols)
-// Thread: column blockIdx.x * kBlock + threadIdx.x of part blockIdx.y.
+// Thread: column threadIdx.x of the block's, and every kRowsAtOnce-th row of part blockIdx.y, from
+//         row threadIdx.y on. A loop over all rows would wait for one load after the other.
 template <class F>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
     reduce_columns(float* out, const float* x, size_t rows, size_t cols, size_t length,
                    float divisor) {
-  const size_t col = size_t{blockIdx.x} * kBlock + threadIdx.x, part = blockIdx.y;
-  if (col >= cols) return;
+  __shared__ float partial[kRowsAtOnce][kColumns];
+  const size_t col = size_t{blockIdx.x} * kColumns + threadIdx.x, part = blockIdx.y;
   const size_t next = (part + 1) * length, end = next < rows ? next : rows;
   const F combine;
   float value = F::kNothing;
-  for (size_t row = part * length; row < end; ++row) value = combine(value, x[row * cols + col]);
-  out[part * cols + col] = value / divisor;
+  if (col < cols)
+    for (size_t row = part * length + threadIdx.y; row < end; row += kRowsAtOnce)
+      value = combine(value, x[row * cols + col]);
+  partial[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();  // all rows are in `partial`
+  for (unsigned left = kRowsAtOnce / 2; left > 0; left /= 2) {
+    if (threadIdx.y < left)
+      partial[threadIdx.y][threadIdx.x] =
+          combine(partial[threadIdx.y][threadIdx.x], partial[threadIdx.y + left][threadIdx.x]);
+    __syncthreads();  // the upper half is added to the lower one
+  }
+  if (threadIdx.y == 0 && col < cols) out[part * cols + col] = partial[0][threadIdx.x] / divisor;
 }
 
 // How the `count` elements of each of `results` results are shared: parts of `length` elements.
@@ -67,10 +81,10 @@ struct Parts {
   size_t count, length;
 };
 // A second launch takes longer than a block with 16 numbers for each thread.
-constexpr size_t kEnoughBlocks = 1024, kLeastLength = 16 * kBlock;
-Parts divided(size_t blocks, size_t count) {
+constexpr size_t kEnoughBlocks = 1024, kLeastOfThread = 16;
+Parts divided(size_t blocks, size_t count, size_t threads) {
   const size_t wanted = gpu::ceil_div(kEnoughBlocks, std::max(blocks, size_t{1}));
-  const size_t most = std::max(count / kLeastLength, size_t{1});
+  const size_t most = std::max(count / (kLeastOfThread * threads), size_t{1});
   const size_t length = gpu::ceil_div(std::max(count, size_t{1}), std::min(wanted, most));
   return {std::max(gpu::ceil_div(count, length), size_t{1}), length};
 }
@@ -101,8 +115,9 @@ Task task_of(const CourseCall& call) {
   }
   task.are_columns = !are_last && are_first && is_contiguous(x);
   task.is_copied = !task.are_columns && !(are_last && is_contiguous(x));
-  const size_t blocks = task.are_columns ? gpu::ceil_div(task.results, kBlock) : task.results;
-  task.parts = divided(blocks, task.count);
+  task.parts = task.are_columns
+                   ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
+                   : divided(task.results, task.count, kBlock);
   return task;
 }
 
@@ -136,9 +151,9 @@ void run(const CourseCall& call, hipStream_t stream, float divisor) {
                           float by) {
     if (task.are_columns)
       LAUNCH_ON(stream, reduce_columns<F>,
-                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kBlock)),
+                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
                      static_cast<unsigned>(many)),
-                kBlock, 0, to, from, count, task.results, each, by);
+                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, each, by);
     else
       LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * many), kBlock, 0, to,
                 from, count, each, static_cast<unsigned>(many), by);

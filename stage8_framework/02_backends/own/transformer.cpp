@@ -13,36 +13,50 @@ namespace {
 
 // ---- Embedding: table (V, C), ids (...) -> y (..., C) -------------------------------------------
 
-// 7.1 adds the row of a position to that of a token. Here each id is a sequence of one position,
-// whose row is -0, since -0 + 0 is 0 and -0 + -0 is -0.
+// 7.1 adds the row of a position to that of a token. Where that is -0, nothing is added: -0 + 0 is
+// 0, and -0 + -0 is -0. Each id is a sequence of one position here.
 embedding::Shape shape_of(const CourseTensor& ids, const CourseTensor& table) {
   return {elements(ids), 1, extent(table, 1), extent(table, 0), 1};
+}
+// The way back sums over the sequences of a position. That sum is not wanted, and it is long where
+// the sequences are many: the last axis of the ids counts as the positions.
+embedding::Shape shape_backward(const CourseTensor& ids, const CourseTensor& table) {
+  embedding::Shape shape = shape_of(ids, table);
+  const size_t positions = ids.rank == 0 ? 1 : extent(ids, -1);
+  if (positions > 0) shape.B /= positions, shape.T = shape.T_max = positions;
+  return shape;
 }
 const char* supports_embedding(const CourseCall& call) {
   if (!is_of(call.outputs[0], Dtype::f32)) return "only f32 is supported";
   if (elements(call.inputs[1]) >= embedding::kMost) return "2^32 ids or more";
   return unless_contiguous(call);
 }
-size_t workspace_of_embedding(const CourseCall& call) {
-  return columns(call.outputs[0]) * sizeof(float);
-}
+struct NoPositions {
+  gpu::DeviceBuffer<float> row;
+};
 void run_embedding(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &table = call.inputs[0], &ids = call.inputs[1], &y = call.outputs[0];
   if (elements(y) == 0) return;
-  launch_fill(call.workspace, Dtype::f32, columns(y), -0.0, stream);
-  const auto* const zeros = static_cast<const float*>(call.workspace);
   const embedding::Shape shape = shape_of(ids, table);
+  const float* const zeros =
+      kept<NoPositions>({shape.C}, [&] {
+        return NoPositions{gpu::DeviceBuffer<float>(std::vector<float>(shape.C, -0.0f))};
+      }).row.data();
   if (call.kernel == 0)
     return embedding::forward(floats(y), data_of<std::int32_t>(ids), floats(table), zeros, shape,
                               stream);
   embedding::kVersions[call.kernel - 1].launch.run(
       floats(y), {data_of<std::int32_t>(ids), floats(table), zeros, shape, nullptr}, stream);
 }
+size_t workspace_of_embedding_backward(const CourseCall& call) {
+  return shape_backward(call.inputs[1], call.outputs[0]).T_max * columns(call.outputs[0]) *
+         sizeof(float);
+}
 void run_embedding_backward(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &ids = call.inputs[1];
   const CourseTensor& grad_table = call.outputs[0];
   if (elements(grad_table) == 0) return;
-  const embedding::Shape s = shape_of(ids, grad_table);
+  const embedding::Shape s = shape_backward(ids, grad_table);
   auto& workspace = kept<embedding::Workspace>({s.B, s.T, s.C, s.V, s.T_max},
                                                [&] { return embedding::Workspace(s); });
   embedding::backward(floats(grad_table), static_cast<float*>(call.workspace), floats(grad_y),
@@ -168,10 +182,9 @@ void run_attention_backward(const CourseCall& call, hipStream_t stream) {
 }  // namespace
 
 std::vector<Operation> transformer() {
-  return {{"embedding", supports_embedding, run_embedding, name_of<embedding::kVersions>,
-           workspace_of_embedding},
+  return {{"embedding", supports_embedding, run_embedding, name_of<embedding::kVersions>},
           {"embedding_backward", supports_embedding, run_embedding_backward, nullptr,
-           workspace_of_embedding},
+           workspace_of_embedding_backward},
           {"layernorm", supports_layernorm, run_layernorm, name_of<layernorm::kVersions>},
           {"layernorm_backward", supports_layernorm_backward, run_layernorm_backward,
            name_of<layernorm_backward::kVersions>},

@@ -53,7 +53,7 @@ const char* supports_dropout_mask(const CourseCall& call) {
 // Thread: t owns the elements 4t to 4t + 3, whose words come from one counter, and so on behind
 //         those of all threads; it stores them at once where they are `aligned` to 16 bytes.
 static __global__ void __launch_bounds__(kBlock)
-    draw_mask(float* mask, size_t n, bool aligned, Dropout rule, float kept,
+    draw_mask(float* mask, size_t n, bool aligned, DropoutRule rule, float kept,
               const std::int64_t* step) {
   const size_t threads = size_t{gridDim.x} * kBlock;
   const std::int64_t steps = *step;
@@ -77,7 +77,7 @@ static __global__ void count_step(std::int64_t* step) { ++*step; }
 void run_dropout_mask(const CourseCall& call, hipStream_t stream) {
   const CourseTensor& mask = call.outputs[0];
   auto* const step = data_of<std::int64_t>(call.outputs[1]);
-  const Dropout rule(call.attributes[0], count_of(call, 1));
+  const DropoutRule rule(call.attributes[0], count_of(call, 1));
   const size_t n = elements(mask);
   const bool aligned = reinterpret_cast<std::uintptr_t>(mask.data) % sizeof(float4) == 0;
   if (n > 0)

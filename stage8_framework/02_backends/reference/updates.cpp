@@ -47,8 +47,8 @@ void dropout_mask(const Arguments& arguments) {
   const Numbers mask = arguments.out(0);
   const Element step = arguments.out(1)[0];
   const auto steps = static_cast<Integer>(step);
-  const framework::Dropout rule(arguments.attribute(0),
-                                static_cast<std::uint64_t>(arguments.whole(1)));
+  const framework::DropoutRule rule(arguments.attribute(0),
+                                    static_cast<std::uint64_t>(arguments.whole(1)));
   for (Integer i = 0; i < mask.size(); ++i)
     mask[i] = rule.drops(steps, static_cast<std::uint64_t>(i)) ? 0 : rule.kept;
   step = static_cast<double>(steps + 1);
