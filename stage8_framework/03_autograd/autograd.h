@@ -10,6 +10,7 @@
 // recorded meanwhile. Errors are those of Pass::run().
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/version.h"
@@ -41,7 +42,7 @@ inline bool enlist(std::vector<Node*>& list, Node& node) {
 // One way back through a graph: what the versions have in common.
 class Pass {
  public:
-  explicit Pass(bool retains_graph) : retains_graph_(retains_graph) {}
+  explicit Pass(bool retains_graph);
 
   // Runs a node's rule: given[i] is the gradient of input i, undefined where none is wanted. Throws
   // std::runtime_error where the node is used up or a tensor that it saved was written since.
@@ -50,7 +51,8 @@ class Pass {
   std::vector<Slot> done(Node& node) const;
   // A gradient has come to a leaf.
   void arrive(const Slot& leaf, const Tensor& grad);
-  // Adds to each leaf's gradient what has arrived. After an error none has changed.
+  // Adds to each leaf's gradient what has arrived. After an error none has changed, but for those
+  // of leaves with a home that had one before.
   void commit();
 
  private:
@@ -59,6 +61,7 @@ class Pass {
     Tensor sum;
   };
   bool retains_graph_;
+  std::uint64_t number_;  // no other Pass has it
   std::vector<Arrived> arrived_;
 };
 

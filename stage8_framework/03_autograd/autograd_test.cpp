@@ -341,3 +341,21 @@ TEST_CASE("after an error in the middle no gradient has changed, and all goes on
       }
   REQUIRE(failures > 20);
 }
+
+TEST_CASE("the parts that unbind() makes bring their gradients back to their places") {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 3, 2});
+  const std::vector<Tensor> parts = unbind(x, -2);
+  REQUIRE(parts.size() == 3);
+  REQUIRE(host(parts[1]) == Floats{3, 4, 9, 10});
+  REQUIRE(parts[1].shares_storage(x));
+  sum(parts[0] * parts[2] + parts[2]).backward();  // parts[1] leads to nothing
+  REQUIRE(host(x.grad()) == Floats{5, 6, 0, 0, 2, 3, 11, 12, 0, 0, 8, 9});
+  {
+    const NoGrad guard;
+    REQUIRE(!unbind(x, 1)[0].requires_grad());
+  }
+  REQUIRE(!unbind(x.detach(), 0)[1].requires_grad());
+  REQUIRE(error_of([&] { unbind(x, 3); }) ==
+          "unbind of f32 (2,3,2) along axis 3: it takes an axis of up to 3 elements");
+  REQUIRE_THROWS_AS(unbind(Tensor::empty(reference(), {4, 2}), 0), std::invalid_argument);
+}

@@ -25,8 +25,8 @@ void matmul_rule(WayBack& b) {
   if (b.wants(0)) b.give(0, matmul(g, turned(b.input(1))));
   if (!b.wants(1)) return;
   const bool is_one = b.shape(1).rank() == 2;
-  b.give(1,
-         is_one ? matmul(turned(rows_of(b.input(0))), rows_of(g)) : matmul(turned(b.input(0)), g));
+  b.give(1, is_one ? matmul(turned(rows_of(b.input(0))), rows_of(g), b.home(1))
+                   : matmul(turned(b.input(0)), g));
 }
 
 // The gradients of relu, sigmoid and tanh read the result. That of gelu reads what it was given,
@@ -65,8 +65,8 @@ Tensor through_activation(const WayBack& b) {
 void linear_rule(WayBack& b) {
   const Tensor g = rows_of(through_activation(b));
   if (b.wants(0)) b.give(0, reshaped(matmul(g, b.input(1)), b.shape(0)));
-  if (b.wants(1)) b.give(1, matmul(turned(g), rows_of(b.input(0))));
-  if (b.wants(2)) b.give(2, sum(g, {0}));
+  if (b.wants(1)) b.give(1, matmul(turned(g), rows_of(b.input(0)), b.home(1)));
+  if (b.wants(2)) b.give(2, sum(g, {0}, false, b.home(2)));
 }
 
 // ---- Rows and losses ----------------------------------------------------------------------------
@@ -100,8 +100,9 @@ Rectangle size_of(const Shape& images) { return {images[2], images[3]}; }
 void conv2d_rule(WayBack& b) {
   const Sliding at = sliding_of(b, 0);
   if (b.wants(0)) b.give(0, conv2d_grad_x(b.grad(), b.input(1), at, size_of(b.shape(0))));
-  if (b.wants(1)) b.give(1, conv2d_grad_w(b.grad(), b.input(0), at, size_of(b.shape(1))));
-  if (b.wants(2)) b.give(2, sum(b.grad(), {0, 2, 3}));
+  if (b.wants(1))
+    b.give(1, conv2d_grad_w(b.grad(), b.input(0), at, size_of(b.shape(1)), b.home(1)));
+  if (b.wants(2)) b.give(2, sum(b.grad(), {0, 2, 3}, false, b.home(2)));
 }
 void maxpool2d_rule(WayBack& b) {
   b.give(0, maxpool2d_backward(b.grad(), b.output(1), {b.whole(0), b.whole(1)}, sliding_of(b, 2),
@@ -111,14 +112,15 @@ void maxpool2d_rule(WayBack& b) {
 // ---- Transformers -------------------------------------------------------------------------------
 
 void embedding_rule(WayBack& b) {
-  b.give(0, embedding_backward(b.grad(), b.input(1), b.shape(0)[0]));
+  b.give(0, embedding_backward(b.grad(), b.input(1), b.shape(0)[0], b.home(0)));
 }
 
 // y, mean and rstd of rows of n elements. Mean: g / n for each. rstd: -g rstd^3 (x - mean) / n.
 void layernorm_rule(WayBack& b) {
   const Tensor &x = b.input(0), &gain = b.input(1), &mean = b.output(1), &rstd = b.output(2);
   if (b.has_grad(0)) {
-    const auto [of_x, of_gain, of_bias] = layernorm_backward(b.grad(), x, gain, mean, rstd);
+    const auto [of_x, of_gain, of_bias] =
+        layernorm_backward(b.grad(), x, gain, mean, rstd, {{}, b.home(1), b.home(2)});
     if (b.wants(0)) b.give(0, of_x);
     if (b.wants(1)) b.give(1, of_gain);
     if (b.wants(2)) b.give(2, of_bias);

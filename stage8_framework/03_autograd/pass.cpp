@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -37,6 +38,15 @@ const Tensor& WayBack::saved(std::uint32_t bit) const {
   return node_.saved[place].tensor;
 }
 
+Tensor WayBack::home(int i) const {
+  const Slot& edge = node_.edges[static_cast<size_t>(i)];
+  if (edge == nullptr || edge->node != nullptr) return {};
+  Leaf& leaf = static_cast<Leaf&>(*edge);
+  if (leaf.grad.is_defined() || leaf.written_by == pass_) return {};
+  leaf.written_by = pass_;
+  return leaf.home;
+}
+
 void WayBack::give(int i, const Tensor& grad) {
   if (wants(i)) autograd::accumulate(given_[i], unbroadcast(grad, shape(i)));
 }
@@ -48,6 +58,17 @@ namespace autograd {
 using namespace framework;
 
 void accumulate(Tensor& sum, const Tensor& grad) { sum = sum.is_defined() ? add(sum, grad) : grad; }
+
+namespace {
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+Pass::Pass(bool retains_graph) : retains_graph_(retains_graph), number_(next_number()) {}
 
 void Pass::run(const Node& node, const Gradients& grads, Tensor (&given)[kMaxInputs]) const {
   const auto refuse = [&](const std::string& reason) {
@@ -64,7 +85,7 @@ void Pass::run(const Node& node, const Gradients& grads, Tensor (&given)[kMaxInp
            std::to_string(version) + " and is at version " + std::to_string(tensor.version()) +
            ": " + tensor.last_writer() + " has written it in place");
   }
-  WayBack back(node, grads.of, given);
+  WayBack back(node, grads.of, given, number_);
   node.rule->run(back);
   for (size_t i = 0; i < node.edges.size(); ++i)  // the mean of layernorm does not know of its gain
     if (node.edges[i] != nullptr && !given[i].is_defined())
@@ -89,7 +110,14 @@ void Pass::commit() {
     Tensor& sum = entry.sum;
     if (entry.leaf->grad.is_defined()) sum = add(entry.leaf->grad, sum);
     // What nobody else sees: the gradient of one leaf may be that of another, or the seed.
-    if (!sum.is_only_handle() || !sum.is_contiguous()) sum = sum.clone();
+    if (!entry.leaf->home.is_defined() && (!sum.is_only_handle() || !sum.is_contiguous()))
+      sum = sum.clone();
+  }
+  for (Arrived& entry : arrived_) {
+    const Tensor& home = entry.leaf->home;
+    if (!home.is_defined()) continue;
+    home.copy_from(entry.sum);  // no work where a rule has written there at once
+    entry.sum = home;
   }
   for (Arrived& entry : arrived_) entry.leaf->grad = std::move(entry.sum);
   arrived_.clear();

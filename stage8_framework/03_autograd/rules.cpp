@@ -236,13 +236,22 @@ void select_index_rule(WayBack& b) {
   give_part(b, [&](const Tensor& all) { return all.select(b.whole(0), b.whole(1)); });
 }
 void expand_rule(WayBack& b) { b.give(0, b.grad()); }  // give() sums
+void unbind_rule(WayBack& b) {  // each part's gradient, 0 where none has come
+  const Tensor all = Tensor::empty(b.device(), b.shape(0), b.dtype());
+  const std::int64_t axis = b.whole(0), count = b.shape(0)[static_cast<size_t>(axis)];
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int output = static_cast<int>(i);
+    all.select(axis, i).copy_from(b.has_grad(output) ? b.grad(output) : scalar_like(all, 0));
+  }
+  b.give(0, all);
+}
 
 constexpr Rule kViewRules[] = {
     // as Derivation::Kind counts
     {"reshape", reshape_rule, {}, ""},     {"permute", permute_rule, {}, ""},
     {"transpose", transpose_rule, {}, ""}, {"slice", slice_rule, {}, ""},
     {"select", select_index_rule, {}, ""}, {"expand", expand_rule, {}, ""},
-    {"copy", cast_rule, {}, ""},
+    {"copy", cast_rule, {}, ""},           {"unbind", unbind_rule, {}, ""},
 };
 
 // The rules in the order of kOps.

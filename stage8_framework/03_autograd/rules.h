@@ -16,9 +16,9 @@ constexpr std::uint32_t output_bit(int i) { return 1u << (kMaxInputs + i); }
 class WayBack {
  public:
   // grads: of the node's outputs, undefined where none has arrived; one at least has. given: of its
-  // inputs, all undefined.
-  WayBack(const Node& node, const Tensor* grads, Tensor* given)
-      : node_(node), grads_(grads), given_(given) {}
+  // inputs, all undefined. pass: a number of the way back that this is a part of.
+  WayBack(const Node& node, const Tensor* grads, Tensor* given, std::uint64_t pass)
+      : node_(node), grads_(grads), given_(given), pass_(pass) {}
 
   bool has_grad(int output) const { return grads_[output].is_defined(); }
   const Tensor& grad(int output = 0) const { return grads_[output]; }
@@ -30,6 +30,9 @@ class WayBack {
   double attribute(int i) const { return node_.attributes[i]; }
   std::int64_t whole(int i) const { return static_cast<std::int64_t>(node_.attributes[i]); }
 
+  // Where a rule may write the gradient of input i, which it then gives: the home of a leaf that
+  // has no gradient yet. Else undefined. Not for what is summed over axes that were broadcast.
+  Tensor home(int i) const;
   bool wants(int i) const { return node_.edges[static_cast<size_t>(i)] != nullptr; }
   // The gradient of input i, summed over what the operation has broadcast. A second one is added.
   void give(int i, const Tensor& grad);
@@ -39,6 +42,7 @@ class WayBack {
   const Node& node_;
   const Tensor* grads_;
   Tensor* given_;
+  std::uint64_t pass_;
 };
 
 struct Rule {

@@ -78,20 +78,25 @@ void after_call(Call& call) {
     if (is_float(call.outputs[i].dtype())) track(node, i, call.outputs[i]);
 }
 
-void made(const Tensor& from, Tensor& result, const Derivation& how) {
-  if (!recording || !is_float(result.dtype())) return;
-  if (how.kind == Derivation::other)
-    throw std::invalid_argument(
-        "view of " + from.text() +
-        " by a layout has no gradient: detach() it, or use slice and others");
-  const auto node = std::make_shared<Node>();
+// The node of what was made of `from`, without its outputs.
+std::shared_ptr<Node> node_of(const Tensor& from, const Derivation& how) {
+  auto node = std::make_shared<Node>();
   node->rule = &rule_of(how.kind);
   static_assert(kMaxAttributes >= static_cast<int>(kMaxRank));
   std::copy(how.numbers, how.numbers + kMaxRank, node->attributes);
   node->edges = {from.autograd()};
   node->shapes = {from.shape()};
   node->device = &from.device(), node->dtype = from.dtype();
-  track(node, 0, result);
+  return node;
+}
+
+void made(const Tensor& from, Tensor& result, const Derivation& how) {
+  if (!recording || !is_float(result.dtype())) return;
+  if (how.kind == Derivation::other)
+    throw std::invalid_argument(
+        "view of " + from.text() +
+        " by a layout has no gradient: detach() it, or use slice and others");
+  track(node_of(from, how), 0, result);
 }
 
 void before_copy(const Tensor& out, const Tensor& source) {
@@ -141,6 +146,24 @@ void use_up_all(const Slot& slot) {
   }
 }
 
+std::vector<Tensor> unbind(const Tensor& a, std::int64_t axis) {
+  const auto rank = static_cast<std::int64_t>(a.rank());
+  const std::int64_t from_front = axis < 0 ? axis + rank : axis;
+  const bool is_there = from_front >= 0 && from_front < rank;
+  const std::int64_t count = is_there ? a.shape()[static_cast<size_t>(from_front)] : 0;
+  if (!is_there || count > kMaxOutputs)
+    throw std::invalid_argument("unbind of " + a.text() + " along axis " + std::to_string(axis) +
+                                ": it takes an axis of up to " + std::to_string(kMaxOutputs) +
+                                " elements");
+  const Tensor values = a.detach();
+  std::vector<Tensor> parts;
+  for (std::int64_t i = 0; i < count; ++i) parts.push_back(values.select(axis, i));
+  if (!recording || !a.requires_grad()) return parts;
+  const auto node = node_of(a, {Derivation::unbind, {from_front}});
+  for (size_t i = 0; i < parts.size(); ++i) track(node, static_cast<int>(i), parts[i]);
+  return parts;
+}
+
 NoGrad::NoGrad() : before_(std::exchange(recording, false)) {}
 NoGrad::~NoGrad() { recording = before_; }
 bool is_recording() { return recording; }
@@ -177,6 +200,16 @@ void Tensor::set_grad(const Tensor& grad) const {
       (grad.shape() != shape() || grad.dtype() != dtype_ || &grad.device() != &device()))
     throw std::invalid_argument("set_grad of " + text() + ": the gradient is " + grad.text());
   leaf.grad = grad.is_defined() ? grad.detach() : Tensor();
+}
+
+void set_gradient_home(const Tensor& leaf, const Tensor& home) {
+  Leaf& of = leaf_of(leaf, "set_gradient_home");
+  if (home.is_defined() && (home.shape() != leaf.shape() || home.dtype() != leaf.dtype() ||
+                            !home.is_contiguous() || &home.device() != &leaf.device()))
+    throw std::invalid_argument("set_gradient_home of " + leaf.text() + ": the home is " +
+                                home.text());
+  of.home = home.is_defined() ? home.detach() : Tensor();
+  if (home.is_defined()) of.grad = Tensor();
 }
 
 }  // namespace framework

@@ -42,9 +42,19 @@ struct AutogradSlot {
 using Slot = std::shared_ptr<AutogradSlot>;  // of an output, it keeps the node
 
 struct Leaf : AutogradSlot {
-  Tensor grad;       // undefined before the first backward()
-  size_t place = 0;  // in a Pass
+  Tensor grad;                   // undefined before the first backward()
+  size_t place = 0;              // in a Pass
+  Tensor home;                   // where grad shall lie; undefined: anywhere
+  std::uint64_t written_by = 0;  // the number of the Pass that has written there last
 };
+
+// From now on the leaf's gradients are written to `home`, of its shape and type, contiguous: into
+// the memory of an optimizer. Most rules of parameters write there at once. The gradient that it
+// has is forgotten. Where grad() is defined it is `home`, unless set_grad() has set another. An
+// undefined home takes that back, and keeps the gradient. Where a copy home fails, at the very end
+// of backward(), gradients that were home before may have changed. Throws std::invalid_argument
+// where `leaf` is none.
+void set_gradient_home(const Tensor& leaf, const Tensor& home);
 
 // A tensor as it was when it was saved. It is detached: a node that saves its own output does not
 // keep itself alive.
@@ -77,6 +87,11 @@ struct Node {
 std::vector<Slot> use_up(Node& node);
 // The same of everything that leads to this tensor.
 void use_up_all(const Slot& slot);
+
+// a.select(axis, 0), a.select(axis, 1), ...: all of them by one node, which puts their gradients
+// side by side; by select() each would fill a tensor as large as `a`. Throws std::invalid_argument
+// where there is no such axis, or its extent is larger than kMaxOutputs.
+std::vector<Tensor> unbind(const Tensor& a, std::int64_t axis);
 
 // While one lives, nothing is recorded in its thread.
 class NoGrad {
