@@ -28,6 +28,13 @@ _CONVOLUTION = (r"\((?P<N>#),(?P<C>#),(?P<H>#),(?P<W>#)\) -> (?P<K>#) filters (?
 _ATTENTION = (r"B=(?P<B>#) H=(?P<H>#) T=(?P<T>#) D=(?P<D>#)(?:, (?P<queries>#) quer(?:y|ies))?, "
               r"(?P<mask>causal|full) (?P<precision>float32|bf16)")
 _TRAINED = r"(?P<optimizer>sgd|momentum|adamw?) lr=(?P<learning_rate>[\d.e+-]+)"
+_ON_DIGITS = (r"   (?P<data>.+) \((?P<images>#) images\)   " + _TRAINED +
+              r" batch=(?P<batch>#) epochs=(?P<epochs>#)")
+_DIGITS_BY_LAYERS = ("train_digits", r"(?P<network>\d+(?:-\d+)+)" + _ON_DIGITS)
+_DIGITS_BY_CNN = ("train_digits", r"(?P<network>8C3-P2-16C3-P2-64-10)" + _ON_DIGITS)
+_TEXT = ("train_text", r"layers=(?P<layers>#) heads=(?P<heads>#) width=(?P<width>#) "
+                       r"context=(?P<context>#) batch=(?P<batch>#) \(\d+ parameters\)   (?P<data>.+)   "
+                       + _TRAINED + r" steps=(?P<steps>#)")
 
 # Each program's texts: "#" stands for a number, two spaces or more for the three of the text.
 _TEXTS: dict[str, list[tuple[str, str]]] = {
@@ -99,16 +106,10 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "train_sales": [
         ("train_sales", r"rows=(?P<rows>#) batch=(?P<batch>#) epochs=(?P<epochs>#) "
                         r"(?P<optimizer>sgd|momentum|adamw?) float32")],
-    "train_mnist": [
-        ("train_digits", r"(?P<network>\d+(?:-\d+)+)   (?P<data>.+) \((?P<images>#) images\)   "
-                         + _TRAINED + r" batch=(?P<batch>#) epochs=(?P<epochs>#)")],
-    "train_cnn": [
-        ("train_digits", r"(?P<network>8C3-P2-16C3-P2-64-10)   (?P<data>.+) \((?P<images>#) images\)   "
-                         + _TRAINED + r" batch=(?P<batch>#) epochs=(?P<epochs>#)")],
-    "train_shakespeare": [
-        ("train_text", r"layers=(?P<layers>#) heads=(?P<heads>#) width=(?P<width>#) "
-                       r"context=(?P<context>#) batch=(?P<batch>#) \(\d+ parameters\)   (?P<data>.+)   "
-                       + _TRAINED + r" steps=(?P<steps>#)")],
+    "train_mnist": [_DIGITS_BY_LAYERS],
+    "train_cnn": [_DIGITS_BY_CNN],
+    "train_shakespeare": [_TEXT],
+    "modules": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT],
 }
 _PATTERNS = {program: [(kind, re.compile(text.replace("#", _NUMBER))) for kind, text in texts]
              for program, texts in _TEXTS.items()}

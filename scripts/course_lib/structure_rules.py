@@ -31,6 +31,7 @@ OWN_IN_EACH_STEP = re.compile("|".join([
     r"\w+_cpu|bound|Reference|check|compare|run|main",  # its reference, its check, its program
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
     r"add|reciprocal",  # operations of the framework, which kernels have as device functions
+    r"Tanh|Sigmoid",  # its modules, which have PyTorch's names
 ]))
 
 # Steps whose versions may be launches of earlier steps, without a kernel.
@@ -50,7 +51,8 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage7_transformer/07_train_shakespeare": "launches the blocks of 7.6, with branches and as a graph",
             "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code",
             "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins",
-            "stage8_framework/03_autograd": "runs the operations of 8.2, from the last one to the first"}
+            "stage8_framework/03_autograd": "runs the operations of 8.2, from the last one to the first",
+            "stage8_framework/04_modules": "calls the operations of 8.2, and the gradients of 8.3"}
 
 # Steps with plug-ins: folders of sources that the program does not link.
 PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor"}
