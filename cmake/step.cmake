@@ -74,7 +74,8 @@ function(add_backend_plugin name libraries)
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden HIP_VISIBILITY_PRESET hidden)
   target_link_libraries(course_${name} PRIVATE ${libraries} course_warnings)
   target_link_options(course_${name} PRIVATE LINKER:--exclude-libs,ALL)
-  foreach(user IN ITEMS backends backends_test autograd autograd_test modules modules_test)  # which load it and do not link it
+  foreach(user IN ITEMS backends backends_test autograd autograd_test modules modules_test
+      capture capture_test)  # which load it and do not link it
     add_dependencies(${user} course_${name})
   endforeach()
 endfunction()

@@ -1,0 +1,30 @@
+// What the program trains: the three models of 8.4, and 5.6's XOR.
+#pragma once
+
+#include <vector>
+
+#include "common/compare.h"
+#include "common/options.h"
+#include "stage8_framework/04_modules/problem.h"
+#include "stage8_framework/05_capture/capture.h"
+
+namespace capturing {
+
+using modules::Training;
+
+// 8.4's, and the epochs of XOR.
+std::vector<Size> sizes();
+
+// Throws UsageError where the data can't be read.
+std::vector<Training> trainings(const Options& options, Device& device, Report& report);
+
+// "perceptron"
+std::string short_name(const Training& training);
+
+// 8.4's check of the first steps, and that their losses are those of `eager`, bit for bit.
+Comparison check(const Training& training, Launch launch, const std::vector<float>& eager);
+
+// Where two lists of losses differ first, in words; empty where they are the same, bit for bit.
+std::string difference(const std::vector<float>& losses, const std::vector<float>& eager);
+
+}  // namespace capturing
