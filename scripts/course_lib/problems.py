@@ -30,6 +30,8 @@ _ATTENTION = (r"B=(?P<B>#) H=(?P<H>#) T=(?P<T>#) D=(?P<D>#)(?:, (?P<queries>#) q
 _TRAINED = r"(?P<optimizer>sgd|momentum|adamw?) lr=(?P<learning_rate>[\d.e+-]+)"
 _ON_DIGITS = (r"   (?P<data>.+) \((?P<images>#) images\)   " + _TRAINED +
               r" batch=(?P<batch>#) epochs=(?P<epochs>#)")
+_TOY = ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
+                     + _TRAINED + r" epochs=(?P<epochs>#)")
 _DIGITS_BY_LAYERS = ("train_digits", r"(?P<network>\d+(?:-\d+)+)" + _ON_DIGITS)
 _DIGITS_BY_CNN = ("train_digits", r"(?P<network>8C3-P2-16C3-P2-64-10)" + _ON_DIGITS)
 _TEXT = ("train_text", r"layers=(?P<layers>#) heads=(?P<heads>#) width=(?P<width>#) "
@@ -100,9 +102,7 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
         ("deep_perceptron", r"gradients of a perceptron   batch=(?P<batch>#) width=(?P<width>#) "
                             r"layers=(?P<layers>#) tanh float32"),
         ("small_graph", r"(?P<what>four operations|six branches in a row) and backward   n=(?P<n>#) float32")],
-    "train_toy": [
-        ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
-                      + _TRAINED + r" epochs=(?P<epochs>#)")],
+    "train_toy": [_TOY],
     "train_sales": [
         ("train_sales", r"rows=(?P<rows>#) batch=(?P<batch>#) epochs=(?P<epochs>#) "
                         r"(?P<optimizer>sgd|momentum|adamw?) float32")],
@@ -110,6 +110,7 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "train_cnn": [_DIGITS_BY_CNN],
     "train_shakespeare": [_TEXT],
     "modules": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT],
+    "capture": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT, _TOY],
 }
 _PATTERNS = {program: [(kind, re.compile(text.replace("#", _NUMBER))) for kind, text in texts]
              for program, texts in _TEXTS.items()}

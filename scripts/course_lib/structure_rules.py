@@ -52,7 +52,8 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage8_framework/01_tensor": "its second ladder is an allocator, which is host code",
             "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins",
             "stage8_framework/03_autograd": "runs the operations of 8.2, from the last one to the first",
-            "stage8_framework/04_modules": "calls the operations of 8.2, and the gradients of 8.3"}
+            "stage8_framework/04_modules": "calls the operations of 8.2, and the gradients of 8.3",
+            "stage8_framework/05_capture": "runs the operations of 8.2 again; its planners are host code"}
 
 # Steps with plug-ins: folders of sources that the program does not link.
 PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor"}

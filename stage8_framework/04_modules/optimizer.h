@@ -28,7 +28,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Updates every parameter by its gradient. Throws before any has changed.
   void step(double rate);
-  // The same by a rate () of the parameters' type and device: a step that is recorded reads it anew.
+  // The same by a rate () of their type and device: a step that is recorded reads it anew.
   void step(const Tensor& rate);
   // Forgets the gradients: the next backward() writes them anew. No work for the device.
   void zero_grad();
