@@ -3,6 +3,8 @@
 // memory of their graphs by every planner.
 #include "stage8_framework/05_capture/capture.h"
 
+#include <algorithm>
+
 #include "common/program.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage5_training/06_train_toy/picture.h"
@@ -33,7 +35,8 @@ void train(const Training& training, const Options& options, Report& report) {
     const auto model = training.make(training.task.device);
     return launch(*model, training.task, steps);
   };
-  const std::vector<float> first = losses_of(capturing::train_eager, checked);
+  const std::uint64_t compared = std::min(training.steps, std::max<std::uint64_t>(checked, 4));
+  const std::vector<float> first = losses_of(capturing::train_eager, compared);
   std::vector<float> eager;  // of all steps, once they have been trained
   for (const auto& version : capturing::kVersions) {
     if (!options.wants(version.name)) continue;

@@ -106,7 +106,7 @@ Training xor_training(const Options& options, Device& device) {
 
 std::vector<Size> sizes() {
   std::vector<Size> all = modules::sizes();
-  all[1].quick = 256, all[2].quick = 4;  // steps enough for a graph that is replayed
+  all[0].quick = 2, all[2].quick = 4;  // steps enough for a graph that is replayed
   all.push_back({"xor_epochs", train_toy::kDefaults.epochs, train_toy::kDefaults.epochs_cpu,
                  train_toy::kDefaults.epochs_quick});
   return all;

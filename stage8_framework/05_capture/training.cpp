@@ -26,7 +26,8 @@ Tensor rates_of(const Task& task, std::uint64_t steps, std::uint64_t count) {
 }  // namespace
 
 std::uint64_t steps_of_graph(std::uint64_t steps) {
-  return std::clamp<std::uint64_t>((steps - 1) / 3, 1, kMostSteps);
+  const std::uint64_t most = std::clamp(steps / kShare, kFewSteps, kMostSteps);
+  return std::clamp<std::uint64_t>((steps - 1) / 3, 1, most);
 }
 
 CapturedTraining::CapturedTraining(Module& model, const Task& task, std::uint64_t count,

@@ -21,10 +21,10 @@ using framework::Module;
 using framework::Tensor;
 using modules::Task;
 
-inline constexpr std::uint64_t kMostSteps = 50;  // of a graph
-
-// How many steps a graph of a training of `steps` steps has: so that it is replayed twice at least,
-// if there are four.
+// Steps of a graph: at most kMostSteps, and no more than one in kShare of the training, as the
+// steps that are recorded take as long as eager ones. Of a short training up to kFewSteps, and so
+// that the graph is replayed twice at least, if there are four steps.
+inline constexpr std::uint64_t kMostSteps = 50, kFewSteps = 8, kShare = 40;
 std::uint64_t steps_of_graph(std::uint64_t steps);
 
 class CapturedTraining {
