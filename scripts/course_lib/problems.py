@@ -110,7 +110,8 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "train_cnn": [_DIGITS_BY_CNN],
     "train_shakespeare": [_TEXT],
     "modules": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT],
-    "capture": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT, _TOY],
+    "capture": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT, _TOY,
+                ("memory_plan", r"memory of (?P<steps>#) steps?   (?P<model>\w+)")],
 }
 _PATTERNS = {program: [(kind, re.compile(text.replace("#", _NUMBER))) for kind, text in texts]
              for program, texts in _TEXTS.items()}

@@ -32,6 +32,7 @@ OWN_IN_EACH_STEP = re.compile("|".join([
     r"name|available|read|write|quoted",  # members of a namespace in common/ that says of what
     r"add|reciprocal",  # operations of the framework, which kernels have as device functions
     r"Tanh|Sigmoid",  # its modules, which have PyTorch's names
+    r"Graph",  # its list of Calls; that of common/ is the device's
 ]))
 
 # Steps whose versions may be launches of earlier steps, without a kernel.

@@ -331,6 +331,9 @@ class Cases:
     def dispatch(self, n: int) -> Case:
         raise CannotDo("no PyTorch counterpart: what is timed is the host")
 
+    def memory_plan(self, steps: int, model: str) -> Case:
+        raise CannotDo("no PyTorch counterpart: the graphs are the program's own")
+
     def network(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
         raise CannotDo("no PyTorch counterpart: the program's own copies are timed")
 

@@ -85,13 +85,14 @@ void plan(const Training& training, const Options& options, Report& report) {
   const std::vector<Interval> intervals = graph.intervals();
   const size_t bound = framework::lower_bound_of(intervals);
   const std::string name = capturing::short_name(training);
-  report.table("memory of " + std::to_string(steps) + " steps   " + name);
+  report.table("memory of " + std::to_string(steps) + (steps == 1 ? " step   " : " steps   ") +
+               name);
   for (const auto& planner : capturing::kPlanners) {
     if (!options.wants(planner.name)) continue;
     Row row;
     row.name = planner.name, row.lesson = planner.lesson, row.work.limit = Work::Limit::none;
     HostTimer timer;
-    const framework::Plan plan = planner.launch(intervals);
+    const framework::MemoryPlan plan = planner.launch(intervals);
     const double ms = timer.ms();
     if (!options.no_times) row.ms = row.ms_p10 = row.ms_p90 = ms;
     const double share = static_cast<double>(plan.bytes) / static_cast<double>(bound);

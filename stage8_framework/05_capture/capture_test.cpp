@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/testing.h"
 #include "stage8_framework/01_tensor/splitting.h"
+#include "stage8_framework/02_backends/c_tensor.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/registry.h"
 #include "stage8_framework/03_autograd/tape.h"
@@ -55,6 +56,36 @@ std::string message_of(const std::function<void()>& work) {
   }
   return "";
 }
+
+// The plug-in own, whose calls fail when they are told to.
+namespace failing {
+
+int runs_before_failure = -1;  // -1: none fails
+bool is_out_of_memory = false;
+const CourseBackend* own = nullptr;
+
+std::int32_t run(void* state, const CourseCall* call, void* stream, CourseError* error) {
+  if (runs_before_failure == 0) return framework::fail(error, 7, "it broke");
+  if (runs_before_failure > 0) --runs_before_failure;
+  return own->run(state, call, stream, error);
+}
+std::int32_t allocate(void* state, size_t bytes, void** block, CourseError* error) {
+  if (is_out_of_memory) return framework::fail(error, 2, "out of memory");
+  return own->allocate(state, bytes, block, error);
+}
+
+Device& on() {
+  static CourseBackend table;
+  if (own == nullptr) {
+    own = &plugin_device(device("own")).table();
+    table = *own;
+    table.name = "failing", table.run = run, table.allocate = allocate;
+    framework::add_backend(&table);
+  }
+  return device("failing");
+}
+
+}  // namespace failing
 
 }  // namespace
 
@@ -117,6 +148,74 @@ TEST_CASE("a copy of a view and a cast are calls, too") {
         half.to(framework::Dtype::f32).to_host<float>(),
         turned.to(framework::Dtype::f16).to(framework::Dtype::f32).to_host<float>()));
   }
+}
+
+TEST_CASE("what a plug-in needs to run a call is recorded, and what is only measured is not") {
+  Device& own = device("own");
+  const Tensor x = numbers(own, {7, 33}, 1);
+  for (const auto& [name, prepare] : kWays) {
+    INFO(name);
+    Tensor y;
+    Graph graph = capture([&] { y = framework::softmax(x.transpose(0, 1)); });
+    CHECK(graph.size() == 2);  // its rows must be contiguous: a copy, and the softmax of that
+    prepare(graph);
+    x.copy_from(numbers(own, {7, 33}, 2));
+    graph.replay();
+    CHECK(testing::same_bits(y.to_host<float>(),
+                             framework::softmax(x.transpose(0, 1)).to_host<float>()));
+  }
+  framework::use(own, "best");
+  const Graph graph = capture([&] { framework::matmul(x, x.transpose(0, 1)); });
+  framework::use(own, "own,reference");
+  CHECK(graph.size() == 1);
+}
+
+TEST_CASE("a plug-in that fails while a graph is recorded, planned, captured or replayed") {
+  Device& on = failing::on();
+  const Tensor x = numbers(on, {64}, 1);
+  const Floats of_x = x.to_host<float>();
+  Tensor y;
+  const auto work = [&] { y = framework::neg(framework::neg(framework::neg(x))); };
+  const auto message = [&](int runs, const std::function<void()>& step) {
+    failing::runs_before_failure = runs;
+    const std::string text = message_of<gpu::Error>(step);
+    failing::runs_before_failure = -1;
+    return text;
+  };
+  const auto is_right = [&] {
+    const Floats got = y.to_host<float>();
+    return std::equal(got.begin(), got.end(), of_x.begin(),
+                      [](float a, float b) { return a == -b; });
+  };
+  CHECK(message(1, [&] { capture(work); }) ==
+        "capture, behind call 0  %1 f32 (64) = neg(%0 f32 (64)): "
+        "neg of f32 (64) by failing on failing: it broke");
+  for (int runs = 0; runs < 3; ++runs)
+    for (const auto& [name, prepare] : kWays) {
+      INFO(name << ", call " << runs);
+      Graph graph = capture(work);
+      const std::string text = message(runs, [&] { prepare(graph), graph.replay(); });
+      CHECK(text.find("it broke") != std::string::npos);
+      if (name != "recorded") CHECK(text.find("replay of " + std::to_string(runs) + "  %") == 0);
+      framework::fill(y, 0);
+      prepare(graph);
+      graph.replay();
+      CHECK(is_right());
+    }
+  // No memory for the block: the graph replays as before.
+  const Tensor large = numbers(on, {1 << 20}, 3);
+  Graph graph = capture([&] {
+    y = framework::neg(framework::neg(framework::neg(large))).slice(0, 0, 64).contiguous();
+  });
+  plugin_device(on).release();
+  failing::is_out_of_memory = true;
+  CHECK(message_of<gpu::Error>([&] { graph.plan(); }).find("out of memory") != std::string::npos);
+  CHECK(message_of<gpu::Error>([&] { graph.instantiate(); }).find("out of memory") !=
+        std::string::npos);
+  failing::is_out_of_memory = false;
+  framework::fill(y, 0);
+  graph.replay();
+  CHECK(y.to_host<float>()[5] == -large.to_host<float>()[5]);
 }
 
 TEST_CASE("what a graph reads lives as long as the graph") {

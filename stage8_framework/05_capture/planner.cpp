@@ -19,7 +19,7 @@ size_t lower_bound_of(const std::vector<Interval>& intervals) {
   return most;
 }
 
-std::string fault_of(const Plan& plan, const std::vector<Interval>& intervals) {
+std::string fault_of(const MemoryPlan& plan, const std::vector<Interval>& intervals) {
   if (plan.offsets.size() != intervals.size())
     return std::to_string(plan.offsets.size()) + " places for " + std::to_string(intervals.size()) +
            " buffers";

@@ -28,21 +28,21 @@ struct Interval {
 };
 
 // Where each buffer begins in the block, a multiple of kBufferAlignment, and how large that is.
-struct Plan {
+struct MemoryPlan {
   std::vector<size_t> offsets;
   size_t bytes = 0;
 };
 
-using Planner = Plan (*)(const std::vector<Interval>& intervals);
+using Planner = MemoryPlan (*)(const std::vector<Interval>& intervals);
 
-Plan plan_none(const std::vector<Interval>& intervals);
-Plan plan_greedy(const std::vector<Interval>& intervals);
-Plan plan_by_size(const std::vector<Interval>& intervals);
+MemoryPlan plan_none(const std::vector<Interval>& intervals);
+MemoryPlan plan_greedy(const std::vector<Interval>& intervals);
+MemoryPlan plan_by_size(const std::vector<Interval>& intervals);
 
 // The most bytes that are in use at one time: no plan needs less.
 size_t lower_bound_of(const std::vector<Interval>& intervals);
 
 // What is wrong with a plan, in one line that names the buffers; empty where nothing is.
-std::string fault_of(const Plan& plan, const std::vector<Interval>& intervals);
+std::string fault_of(const MemoryPlan& plan, const std::vector<Interval>& intervals);
 
 }  // namespace framework

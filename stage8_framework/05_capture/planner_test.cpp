@@ -11,7 +11,7 @@ using framework::fault_of;
 using framework::Interval;
 using framework::kBufferAlignment;
 using framework::lower_bound_of;
-using framework::Plan;
+using framework::MemoryPlan;
 
 namespace {
 
@@ -35,7 +35,7 @@ std::vector<Interval> random_graph(std::uint64_t seed) {
 
 // Runs the calls on memory: at its first call each buffer is written with its number, at its last
 // one it must still be there. In between everything that is in use by nobody is poison.
-bool survives(const Plan& plan, const std::vector<Interval>& buffers) {
+bool survives(const MemoryPlan& plan, const std::vector<Interval>& buffers) {
   constexpr unsigned char kPoison = 0xFF;
   std::vector<unsigned char> memory(plan.bytes / kBufferAlignment, kPoison);  // a byte for each 256
   int end = 0;
@@ -69,7 +69,7 @@ TEST_CASE("planners: 10^5 random graphs without overlap") {
     const size_t bound = lower_bound_of(buffers);
     size_t bytes[3];
     for (size_t k = 0; k < 3; ++k) {
-      const Plan plan = kPlanners[k].launch(buffers);
+      const MemoryPlan plan = kPlanners[k].launch(buffers);
       bytes[k] = plan.bytes;
       const std::string fault = fault_of(plan, buffers);
       if (fault.empty() && survives(plan, buffers) && bytes[k] >= bound) continue;

@@ -49,8 +49,8 @@ class Placed {
   std::vector<std::vector<size_t>> spans_;  // of 16 calls each: what is in use there
 };
 
-Plan placed_in(const std::vector<size_t>& order, const std::vector<Interval>& intervals) {
-  Plan plan{std::vector<size_t>(intervals.size()), 0};
+MemoryPlan placed_in(const std::vector<size_t>& order, const std::vector<Interval>& intervals) {
+  MemoryPlan plan{std::vector<size_t>(intervals.size()), 0};
   Placed placed;
   for (const size_t i : order) {
     const Interval& buffer = intervals[i];
@@ -72,9 +72,9 @@ Plan placed_in(const std::vector<size_t>& order, const std::vector<Interval>& in
 
 }  // namespace
 
-Plan plan_by_size(const std::vector<Interval>& intervals) {
+MemoryPlan plan_by_size(const std::vector<Interval>& intervals) {
   const size_t bound = lower_bound_of(intervals);
-  Plan best;
+  MemoryPlan best;
   for (const double weight : {0.0, 0.5, 1.0}) {  // of the life, as a power
     std::vector<double> size;
     for (const Interval& buffer : intervals)
@@ -84,7 +84,7 @@ Plan plan_by_size(const std::vector<Interval>& intervals) {
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return size[a] > size[b]; });
-    Plan plan = placed_in(order, intervals);
+    MemoryPlan plan = placed_in(order, intervals);
     if (best.bytes == 0 || plan.bytes < best.bytes) best = std::move(plan);
     if (best.bytes == bound) break;
   }

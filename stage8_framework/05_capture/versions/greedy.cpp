@@ -39,8 +39,8 @@ void give_back(Gaps& gaps, size_t begin, size_t bytes) {
 
 }  // namespace
 
-Plan plan_greedy(const std::vector<Interval>& intervals) {
-  Plan plan{std::vector<size_t>(intervals.size()), 0};
+MemoryPlan plan_greedy(const std::vector<Interval>& intervals) {
+  MemoryPlan plan{std::vector<size_t>(intervals.size()), 0};
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -7,8 +7,8 @@
 
 namespace framework {
 
-Plan plan_none(const std::vector<Interval>& intervals) {
-  Plan plan;
+MemoryPlan plan_none(const std::vector<Interval>& intervals) {
+  MemoryPlan plan;
   for (const Interval& buffer : intervals) {
     plan.offsets.push_back(plan.bytes);
     plan.bytes += buffer.room();

@@ -48,7 +48,7 @@ std::vector<Interval> intervals_of(const GraphRecord& record) {
 }
 
 PlannedReplay::PlannedReplay(const GraphRecord& record, Planner planner) : record_(record) {
-  const Plan plan = planner(intervals_of(record));
+  const MemoryPlan plan = planner(intervals_of(record));
   block_ = std::make_shared<Storage>(*record.device, plan.bytes);
   char* const begin = static_cast<char*>(block_->data());
   size_t next = 0;  // of the plan
