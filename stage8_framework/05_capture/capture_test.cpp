@@ -2,9 +2,15 @@
 // everything is usable.
 #include "stage8_framework/05_capture/capture.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,6 +29,7 @@ using framework::device;
 using framework::Graph;
 using framework::plugin_device;
 using framework::Tensor;
+using testing::what_of;
 using Floats = std::vector<float>;
 
 namespace {
@@ -44,17 +51,6 @@ const std::vector<std::pair<std::string, std::function<void(Graph&)>>> kWays = {
 void poison_free_memory(Device& on) {
   const Tensor free = Tensor::empty(on, {1 << 16});
   framework::fill(free, std::nan(""));
-}
-
-// The message of what `work` throws, "" where it throws nothing.
-template <class Error = std::runtime_error>
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // The plug-in own, whose calls fail when they are told to.
@@ -178,7 +174,7 @@ TEST_CASE("a plug-in that fails while a graph is recorded, planned, captured or 
   const auto work = [&] { y = framework::neg(framework::neg(framework::neg(x))); };
   const auto message = [&](int runs, const std::function<void()>& step) {
     failing::runs_before_failure = runs;
-    const std::string text = message_of<gpu::Error>(step);
+    const std::string text = what_of<gpu::Error>(step);
     failing::runs_before_failure = -1;
     return text;
   };
@@ -209,8 +205,8 @@ TEST_CASE("a plug-in that fails while a graph is recorded, planned, captured or 
   });
   plugin_device(on).release();
   failing::is_out_of_memory = true;
-  CHECK(message_of<gpu::Error>([&] { graph.plan(); }).find("out of memory") != std::string::npos);
-  CHECK(message_of<gpu::Error>([&] { graph.instantiate(); }).find("out of memory") !=
+  CHECK(what_of<gpu::Error>([&] { graph.plan(); }).find("out of memory") != std::string::npos);
+  CHECK(what_of<gpu::Error>([&] { graph.instantiate(); }).find("out of memory") !=
         std::string::npos);
   failing::is_out_of_memory = false;
   framework::fill(y, 0);
@@ -272,31 +268,33 @@ TEST_CASE("a host read, an exception and a second capture are refused, and all i
   auto& pool = plugin_device(own).pool();
   const Tensor x = numbers(own, {3, 4}, 1);
   const size_t live = pool.statistics().live;
-  CHECK(message_of([&] { capture([&] { framework::neg(x).to_host<float>(); }); }) ==
-        "capture: the host reads 48 bytes from own, behind call 0  %1 f32 (3,4) = neg(%0 f32 (3,4))"
-        ", and what it does can't be replayed: do that before or after");
-  CHECK(message_of([&] { capture([&] { numbers(own, {2}, 1); }); }) ==
+  CHECK(
+      what_of<std::runtime_error>([&] { capture([&] { framework::neg(x).to_host<float>(); }); }) ==
+      "capture: the host reads 48 bytes from own, behind call 0  %1 f32 (3,4) = neg(%0 f32 (3,4))"
+      ", and what it does can't be replayed: do that before or after");
+  CHECK(what_of<std::runtime_error>([&] { capture([&] { numbers(own, {2}, 1); }); }) ==
         "capture: the host writes 8 bytes to own, before the first call"
         ", and what it does can't be replayed: do that before or after");
   // Caught within: it counts all the same.
-  CHECK(message_of([&] {
-          capture([&] { message_of([&] { x.to_host<float>(); }); });
+  CHECK(what_of<std::runtime_error>([&] {
+          capture([&] { what_of<std::runtime_error>([&] { x.to_host<float>(); }); });
         }).find("the host reads") != std::string::npos);
-  CHECK(message_of([&] {
+  CHECK(what_of<std::runtime_error>([&] {
           capture([&] {
             framework::neg(x);
             throw std::runtime_error("the user's own");
           });
         }) == "capture, behind call 0  %1 f32 (3,4) = neg(%0 f32 (3,4)): the user's own");
-  CHECK(message_of<std::invalid_argument>([&] {
+  CHECK(what_of<std::invalid_argument>([&] {
           capture([&] { framework::matmul(x, x); });
         }).find("capture, before the first call: matmul of f32 (3,4) and f32 (3,4)") == 0);
-  CHECK(message_of([&] { capture([&] { capture([] {}); }); }).find("under way") !=
+  CHECK(what_of<std::runtime_error>([&] { capture([&] { capture([] {}); }); }).find("under way") !=
         std::string::npos);
   Graph other = capture([&] { framework::neg(x); });
-  CHECK(message_of([&] { capture([&] { other.replay(); }); }).find("replayed meanwhile") !=
-        std::string::npos);
-  CHECK(message_of([&] {
+  CHECK(what_of<std::runtime_error>([&] {
+          capture([&] { other.replay(); });
+        }).find("replayed meanwhile") != std::string::npos);
+  CHECK(what_of<std::runtime_error>([&] {
           const Tensor elsewhere = Tensor::from_host(device("reference"), Floats(4), {4});
           capture([&] { framework::neg(x), framework::neg(elsewhere); });
         }).find("a graph is of one device") != std::string::npos);
@@ -315,7 +313,7 @@ TEST_CASE("a device graph names the call that the host would run") {
   const Tensor x = Tensor::from_host(host, Floats{1, 2}, {2});
   Tensor y;
   Graph graph = capture([&] { y = framework::neg(x); });
-  CHECK(message_of([&] { graph.instantiate(); }) ==
+  CHECK(what_of<std::runtime_error>([&] { graph.instantiate(); }) ==
         "no device graph: reference has no graphs; plan() replays the calls without");
   graph.plan().replay();
   CHECK(y.to_host<float>() == Floats{-1, -2});
@@ -327,7 +325,7 @@ TEST_CASE("a device graph names the call that the host would run") {
   Graph mixed = capture([&] { y = framework::neg(a); });
   framework::use(own, "own");
   CHECK(
-      message_of([&] {
+      what_of<std::runtime_error>([&] {
         mixed.instantiate();
       }).find("reference works on the host, where it runs call 0  %1 f32 (2) = neg(%0 f32 (2))") !=
       std::string::npos);
@@ -344,7 +342,7 @@ TEST_CASE("a state that is made while it is recorded is refused, if it outlives 
     mask = Tensor::empty(own, {64});
     framework::dropout_mask(mask, calls, 0.5, 3);
   };
-  const std::string message = message_of([&] { capture(draw); });
+  const std::string message = what_of<std::runtime_error>([&] { capture(draw); });
   CHECK(message.find("capture: call 1  %1 f32 (64), %0 i64 () = dropout_mask() p=0.5 seed=3 "
                      "updates %0, which was made meanwhile") == 0);
   calls = Tensor();
@@ -355,6 +353,31 @@ TEST_CASE("a state that is made while it is recorded is refused, if it outlives 
   graph.replay();
   CHECK(calls.to_host<std::int64_t>()[0] == 3);
   CHECK(mask.to_host<float>() != before);
+}
+
+TEST_CASE("a drawing needs Graphviz, and any name of a file will do") {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("capture_test_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "bin");
+  const Tensor x = numbers(device("own"), {3}, 1);
+  const Graph graph = capture([&] { framework::neg(framework::exp(x)); });
+  const std::string path = std::getenv("PATH"), file = (folder / "one step's; $(id).svg").string();
+  ::setenv("PATH", (folder / "bin").c_str(), 1);
+  CHECK(!graph.draw(file));  // there is no dot
+  CHECK(!fs::exists(file));
+  ::setenv("PATH", ((folder / "bin").string() + ":" + path).c_str(), 1);
+  std::ofstream(folder / "bin/dot") << "#!/bin/sh\ncp \"$4\" \"$3\"\n";
+  fs::permissions(folder / "bin/dot", fs::perms::owner_all);
+  CHECK(graph.draw(file));
+  std::ifstream drawn(file);
+  const std::string text{std::istreambuf_iterator<char>(drawn), {}};
+  CHECK(text.find("c0 [label=\"exp\\n%1 f32 (3)\"];\n") != std::string::npos);
+  CHECK(text.find("c0 -> c1;\n") != std::string::npos);
+  CHECK(!graph.draw((folder / "nowhere/x.svg").string()));
+  ::setenv("PATH", path.c_str(), 1);
+  CHECK(std::distance(fs::directory_iterator(folder), {}) == 2);  // bin, and the picture
+  fs::remove_all(folder);
 }
 
 TEST_CASE("an empty graph") {
