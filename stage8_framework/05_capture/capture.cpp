@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
   program.extra = {{kGraph, "FILE", "draw one step of the first model there, as SVG"}};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
-    modules::require_memory(options);
+    capturing::require_memory(options);
     report.limits(timing::measure_limits(options));
     // The build that looks for races has no plug-ins, and here is nothing that runs beside another.
     if (!kTimes) return;

@@ -47,10 +47,11 @@ const std::vector<std::pair<std::string, std::function<void(Graph&)>>> kWays = {
     {"planned", [](Graph& graph) { graph.plan(); }},
     {"graph", [](Graph& graph) { graph.instantiate(); }}};
 
-// The memory that is free is not zero, and not what it was.
+// Free memory, in large pieces and in small ones, is not what it was.
 void poison_free_memory(Device& on) {
-  const Tensor free = Tensor::empty(on, {1 << 16});
-  framework::fill(free, std::nan(""));
+  std::vector<Tensor> free{Tensor::empty(on, {1 << 16})};
+  for (int i = 0; i < 64; ++i) free.push_back(Tensor::empty(on, {32}));
+  for (const Tensor& piece : free) framework::fill(piece, std::nan(""));
 }
 
 // The plug-in own, whose calls fail when they are told to.
@@ -160,6 +161,17 @@ TEST_CASE("what a plug-in needs to run a call is recorded, and what is only meas
     CHECK(testing::same_bits(y.to_host<float>(),
                              framework::softmax(x.transpose(0, 1)).to_host<float>()));
   }
+  // The kernel, though another one would be chosen now.
+  const Tensor a = numbers(own, {64, 500}, 3), b = numbers(own, {500, 64}, 4);
+  Tensor product;
+  framework::kernel(own, "matmul", "naive");
+  Graph by_naive = capture([&] { product = framework::matmul(a, b); });
+  framework::kernel(own, "matmul", "");
+  const Floats of_naive = product.to_host<float>();
+  REQUIRE(!testing::same_bits(framework::matmul(a, b).to_host<float>(), of_naive));
+  by_naive.plan().replay();
+  CHECK(testing::same_bits(product.to_host<float>(), of_naive));
+
   framework::use(own, "best");
   const Graph graph = capture([&] { framework::matmul(x, x.transpose(0, 1)); });
   framework::use(own, "own,reference");
@@ -226,8 +238,8 @@ TEST_CASE("what a graph reads lives as long as the graph") {
       z = framework::copy(partly);
       x = Tensor(), partly = Tensor();
     });
-    prepare(graph);
     poison_free_memory(own);
+    prepare(graph);
     framework::fill(y, 0), framework::fill(z, 0);
     graph.replay();
     const Floats got = y.to_host<float>(), rest = z.to_host<float>();
@@ -323,7 +335,7 @@ TEST_CASE("a device graph names the call that the host would run") {
   framework::use(own, "reference");
   const Tensor a = Tensor::from_host(own, Floats{1, 2}, {2});
   Graph mixed = capture([&] { y = framework::neg(a); });
-  framework::use(own, "own");
+  framework::use(own, "own,reference");
   CHECK(
       what_of<std::runtime_error>([&] {
         mixed.instantiate();

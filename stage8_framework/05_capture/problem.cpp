@@ -5,7 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "common/timer.h"
+#include "common/program.h"
+#include "common/sizes.h"
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage5_training/06_train_toy/training.h"
 #include "stage8_framework/02_backends/registry.h"
@@ -110,6 +111,13 @@ std::vector<Size> sizes() {
   all.push_back({"xor_epochs", train_toy::kDefaults.epochs, train_toy::kDefaults.epochs_cpu,
                  train_toy::kDefaults.epochs_quick});
   return all;
+}
+
+void require_memory(const Options& options) {
+  modules::require_memory(options);
+  const double losses_and_rates = 2 * sizeof(float) * static_cast<double>(xor_epochs(options));
+  require_device_memory(losses_and_rates);
+  sizes::require_host_memory(2 * losses_and_rates);
 }
 
 std::vector<Training> trainings(const Options& options, Device& device, Report& report) {

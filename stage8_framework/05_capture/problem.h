@@ -15,6 +15,9 @@ using modules::Training;
 // 8.4's, and the epochs of XOR.
 std::vector<Size> sizes();
 
+// Throws UsageError where the trainings, or their references in double, have no room.
+void require_memory(const Options& options);
+
 // Throws UsageError where the data can't be read.
 std::vector<Training> trainings(const Options& options, Device& device, Report& report);
 
