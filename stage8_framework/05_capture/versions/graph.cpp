@@ -8,9 +8,8 @@
 // Fixes: for small models a launch takes the host longer than the kernel takes the device.
 // Idea:  the planned calls are queued once while the device's stream is captured (5.6): the driver
 //        keeps the kernels and their arguments. A replay is one launch.
-// Costs: the graph's making, once. No call may be the host's, and nothing may be allocated: the
-// plan
-//        has seen to that.
+// Costs: the graph's making, once. No call may be the host's. Nothing may be allocated meanwhile,
+//        and with a plan nothing is.
 #include <stdexcept>
 
 #include "common/error.h"

@@ -5,8 +5,7 @@
 //   %4            |-------------------|      | %4               |
 //   %5                       |----|          |   | workspace of 4
 //
-// Fixes: recorded has memory for each tensor of 50 steps, of which a few are in use at one time,
-// and
+// Fixes: recorded has memory for each tensor of 50 steps, of which a few are in use at one time. It
 //        asks the dispatcher about each call.
 // Idea:  the list shows the whole life of each intermediate: from the first call that touches it to
 //        the last. Two whose lives do not meet may have the same memory. And who runs a call, by
