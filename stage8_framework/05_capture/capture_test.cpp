@@ -199,10 +199,11 @@ TEST_CASE("a plug-in that fails while a graph is recorded, planned, captured or 
         "capture, behind call 0  %1 f32 (64) = neg(%0 f32 (64)): "
         "neg of f32 (64) by failing on failing: it broke");
   for (int runs = 0; runs < 3; ++runs)
-    for (const auto& [name, prepare] : kWays) {
+    for (const auto& way : kWays) {
+      const auto& [name, prepare] = way;
       INFO(name << ", call " << runs);
       Graph graph = capture(work);
-      const std::string text = message(runs, [&] { prepare(graph), graph.replay(); });
+      const std::string text = message(runs, [&] { way.second(graph), graph.replay(); });
       CHECK(text.find("it broke") != std::string::npos);
       if (name != "recorded") CHECK(text.find("replay of " + std::to_string(runs) + "  %") == 0);
       framework::fill(y, 0);

@@ -11,11 +11,12 @@ namespace framework {
 
 namespace {
 
-// "%4 f32 (64,10)"
+// "%4 f32 (64,10)", "%4+640 i32 (64)" where it begins with another element than the first.
 std::string text_of(const GraphTensor& tensor) {
   if (tensor.place < 0) return "none";
-  return "%" + std::to_string(tensor.place) + " " + name_of(tensor.dtype) + " " +
-         tensor.layout.shape.text();
+  const std::int64_t offset = tensor.layout.offset;
+  return "%" + std::to_string(tensor.place) + (offset == 0 ? "" : "+" + std::to_string(offset)) +
+         " " + name_of(tensor.dtype) + " " + tensor.layout.shape.text();
 }
 
 std::string list_of(const GraphTensor* tensors, int count) {
