@@ -107,7 +107,9 @@ Training xor_training(const Options& options, Device& device) {
 
 std::vector<Size> sizes() {
   std::vector<Size> all = modules::sizes();
-  all[0].quick = 2, all[2].quick = 4;  // steps enough for a graph that is replayed
+  Size &epochs = all[0], &steps = all[2];
+  epochs.quick = 2, steps.quick = 4;  // enough for a graph that is replayed
+  steps.cpu = 6;                      // each version trains three times, to be checked
   all.push_back({"xor_epochs", train_toy::kDefaults.epochs, train_toy::kDefaults.epochs_cpu,
                  train_toy::kDefaults.epochs_quick});
   return all;
