@@ -107,9 +107,10 @@ Training xor_training(const Options& options, Device& device) {
 
 std::vector<Size> sizes() {
   std::vector<Size> all = modules::sizes();
-  Size &epochs = all[0], &steps = all[2];
-  epochs.quick = 2, steps.quick = 4;  // enough for a graph that is replayed
-  steps.cpu = 6;                      // each version trains three times, to be checked
+  Size &epochs = all[0], &images = all[1], &steps = all[2];
+  // Steps enough for a graph that is replayed: the reference follows one epoch.
+  epochs.quick = 4, images.quick = 64, steps.quick = 4;
+  steps.cpu = 6;  // each version trains three times, to be checked
   all.push_back({"xor_epochs", train_toy::kDefaults.epochs, train_toy::kDefaults.epochs_cpu,
                  train_toy::kDefaults.epochs_quick});
   return all;
