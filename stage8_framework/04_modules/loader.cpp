@@ -51,10 +51,14 @@ BatchLoader::BatchLoader(std::vector<Tensor> columns, std::int64_t batch, Order 
 HostLoader::HostLoader(std::vector<Tensor> host_columns, std::int64_t batch, Order order,
                        Device& device)
     : BatchLoader(std::move(host_columns), batch, std::move(order)), device_(device) {
-  for (const Tensor& column : columns_)
+  for (const Tensor& column : columns_) {
     if (!plugin_device(column.device()).is_host_memory())
       throw std::invalid_argument("a loader of " + column.text() + " on " + column.device().name() +
                                   ": it reads host memory");
+    if (!column.select(0, 0).is_contiguous())
+      throw std::invalid_argument("a loader of " + column.text() + " with strides " +
+                                  column.strides().text() + ": a row must be without gaps");
+  }
 }
 
 std::vector<Tensor> HostLoader::next() {

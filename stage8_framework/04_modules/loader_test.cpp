@@ -187,4 +187,7 @@ TEST_CASE("what loaders and orders refuse") {
   const std::int64_t many = std::int64_t{1} << 31;
   REQUIRE(refusal({full(reference(), {1}, 0).expand({many})}, 2) ==
           "a loader of f32 (" + std::to_string(many) + "): it takes from 1 to 2^31 - 1 samples");
+  const Tensor turned = full(reference(), {2, 4}, 0).transpose(0, 1);
+  REQUIRE(error_of([&] { HostLoader({turned}, 2, order, own()); }) ==
+          "a loader of f32 (4,2) with strides (1,4): a row must be without gaps");
 }

@@ -19,6 +19,9 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, const OptimizerRule& r
     if (tensor->dtype() != Dtype::f32 && tensor->dtype() != Dtype::f64)
       throw std::invalid_argument("an optimizer of " + name + ", " + tensor->text() +
                                   ": it updates f32 and f64");
+    if (!tensor->requires_grad())
+      throw std::invalid_argument("an optimizer of " + name +
+                                  ", which requires no gradient: leave it out of the list");
     if (tensor->dtype() != first.dtype() || &tensor->device() != &first.device())
       throw std::invalid_argument("an optimizer of " + parameters_[0].name + " and " + name +
                                   ", which are of two types or on two devices");

@@ -8,8 +8,8 @@
 //   optimizer.step(1e-3);
 //
 // The module outlives its optimizer. Errors: std::invalid_argument, one line that names the
-// parameter, where one is not f32 or f64, or they are of several types or on several devices;
-// std::runtime_error where one has no gradient; gpu::Error of the device.
+// parameter, where one is not f32 or f64, requires no gradient, or they are of several types or on
+// several devices; std::runtime_error where one has no gradient; gpu::Error of the device.
 #pragma once
 
 #include <vector>

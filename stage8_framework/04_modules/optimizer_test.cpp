@@ -328,6 +328,9 @@ TEST_CASE("what an optimizer refuses") {
     REQUIRE(refusal({}) == "an optimizer of no parameters");
     REQUIRE(refusal({{"a", &a}, {"n", &number}}) ==
             "an optimizer of n, i32 (2): it updates f32 and f64");
+    Tensor frozen = full(own(), {2}, 1);
+    REQUIRE(refusal({{"a", &a}, {"f", &frozen}}) ==
+            "an optimizer of f, which requires no gradient: leave it out of the list");
     for (Tensor* const other : {&b, &c})
       REQUIRE(refusal({{"a", &a}, {"o", other}}) ==
               "an optimizer of a and o, which are of two types or on two devices");
