@@ -3,7 +3,7 @@
 //
 // Idea:  autograd leaves a gradient beside each parameter. A loop updates one parameter after the
 //        other, by one call each, which reads and writes the parameter and its states once.
-// Costs: a call per parameter: 26 of 8.4's small transformer. Two copies that the device waits for
+// Costs: a call per parameter: 29 of 8.4's small transformer. Two copies that the device waits for
 //        in front of every step, and a third that the host waits for behind it: nothing is queued
 //        while the host works, and the host does nothing while the device does.
 #include <cstdint>
