@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/option_values.h"
 #include "common/program.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage5_training/06_train_toy/picture.h"
@@ -127,6 +128,8 @@ int main(int argc, char** argv) {
   program.extra = {{kGraph, "FILE", "draw one step of the first model there, as SVG"}};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
+    const auto file = options.extra.find(kGraph);
+    if (file != options.extra.end()) option_values::check_output_path(kGraph, file->second);
     capturing::require_memory(options);
     report.limits(timing::measure_limits(options));
     // The build that looks for races has no plug-ins, and here is nothing that runs beside another.
@@ -137,7 +140,6 @@ int main(int argc, char** argv) {
       for (const Training& training : trainings) train(training, options, report);
     if (wants_any(options, capturing::kPlanners))
       for (const Training& training : trainings) plan(training, options, report);
-    const auto file = options.extra.find(kGraph);
     if (file != options.extra.end()) draw(trainings[0], file->second, report);
   });
 }

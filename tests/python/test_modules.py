@@ -1,5 +1,5 @@
 """Step 8.4's models as files: Python's safetensors package reads what the program writes, and the program
-tests what the package has written."""
+tests what the package has written. And 8.5's drawings."""
 
 from __future__ import annotations
 
@@ -78,6 +78,14 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_trained(tmp_pa
     for option in ("--save", "--load"):
         done = run(option, tmp_path / "none")
         assert done.returncode == 2 and done.stderr.startswith(f"modules: {option}: there is no folder")
+
+
+@pytest.mark.parametrize("file", ["", ".", "none/none", "/proc/none", "x" * 300])
+def test_a_drawing_that_cannot_be_written_is_refused_before_anything_is_trained(tmp_path: Path, file: str):
+    done = subprocess.run([built("stage8_framework", "capture"), "--graph", file], text=True, cwd=tmp_path,
+                          capture_output=True, timeout=60)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("capture: --graph")
 
 
 # ---- PyTorch, where it is installed, and MNIST is there ------------------------------------------
