@@ -5,29 +5,34 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/random.h"
+#include "stage5_training/06_train_toy/sampler.h"
 #include "stage8_framework/02_backends/dispatch.h"
 
 namespace framework {
 
-Order shuffled(std::int64_t samples, std::int64_t batch, std::uint64_t seed) {
-  const auto count = static_cast<std::uint64_t>(samples), size = static_cast<std::uint64_t>(batch);
-  if (samples < 1 || batch < 1 || batch > samples)
+namespace {
+
+void require_batches(std::int64_t samples, std::int64_t batch, std::int64_t most) {
+  if (samples < 1 || batch < 1 || batch > most)
     throw std::invalid_argument("batches of " + std::to_string(batch) + " of " +
                                 std::to_string(samples) + " samples");
-  const std::uint64_t per_epoch = count / size;
-  return [=](std::uint64_t step, std::int32_t* rows) {
-    const random_numbers::Permutation order(count, seed,
-                                            static_cast<std::uint32_t>(step / per_epoch));
-    const std::uint64_t first = step % per_epoch * size;
-    for (std::uint64_t i = 0; i < size; ++i) rows[i] = static_cast<std::int32_t>(order(first + i));
+}
+
+}  // namespace
+
+Order shuffled(std::int64_t samples, std::int64_t batch, std::uint64_t seed) {
+  require_batches(samples, batch, samples);
+  const train_toy::Sampler sampler{static_cast<size_t>(samples), static_cast<size_t>(batch), seed};
+  return [sampler](std::uint64_t step, std::int32_t* rows) {
+    const random_numbers::Permutation order = sampler.order(step);
+    const size_t first = sampler.place(step, 0);
+    for (size_t i = 0; i < sampler.batch; ++i)
+      rows[i] = static_cast<std::int32_t>(order(first + i));
   };
 }
 
 Order in_order(std::int64_t samples, std::int64_t batch) {
-  if (samples < 1 || batch < 1)
-    throw std::invalid_argument("batches of " + std::to_string(batch) + " of " +
-                                std::to_string(samples) + " samples");
+  require_batches(samples, batch, batch);
   return [=](std::uint64_t step, std::int32_t* rows) {
     for (std::int64_t i = 0; i < batch; ++i)
       rows[i] = static_cast<std::int32_t>((static_cast<std::int64_t>(step) * batch + i) % samples);
@@ -46,6 +51,10 @@ BatchLoader::BatchLoader(std::vector<Tensor> columns, std::int64_t batch, Order 
   if (columns_[0].shape()[0] < 1 || columns_[0].shape()[0] > kMostSamples)
     throw std::invalid_argument("a loader of " + columns_[0].text() +
                                 ": it takes from 1 to 2^31 - 1 samples");
+}
+
+std::int64_t BatchLoader::bytes_of_row(const Tensor& column) {
+  return column.select(0, 0).elements() * static_cast<std::int64_t>(size_of(column.dtype()));
 }
 
 HostLoader::HostLoader(std::vector<Tensor> host_columns, std::int64_t batch, Order order,
@@ -67,16 +76,13 @@ std::vector<Tensor> HostLoader::next() {
   std::vector<Tensor> result;
   for (const Tensor& column : columns_) {
     Shape shape = column.shape();
-    shape[0] = 1;
-    std::int64_t row = 1;
-    for (const std::int64_t extent : shape) row *= extent;
-    const size_t element = size_of(column.dtype()), bytes = static_cast<size_t>(row) * element;
-    const auto stride = static_cast<size_t>(column.strides()[0]) * element;
+    shape[0] = batch_;
+    const auto bytes = static_cast<size_t>(bytes_of_row(column));
+    const auto stride = static_cast<size_t>(column.strides()[0]) * size_of(column.dtype());
     std::vector<unsigned char> rows(static_cast<size_t>(batch_) * bytes);
     const char* const first = static_cast<const char*>(column.data());
     for (size_t i = 0; i < samples.size(); ++i)
       std::memcpy(rows.data() + i * bytes, first + static_cast<size_t>(samples[i]) * stride, bytes);
-    shape[0] = batch_;
     result.push_back(Tensor::from_host(device_, rows.data(), shape, column.dtype()));
   }
   return result;

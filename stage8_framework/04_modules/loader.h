@@ -34,6 +34,7 @@ class BatchLoader {
 
  protected:
   BatchLoader(std::vector<Tensor> columns, std::int64_t batch, Order order);
+  static std::int64_t bytes_of_row(const Tensor& column);
   std::vector<Tensor> columns_;
   std::int64_t batch_;
   Order order_;

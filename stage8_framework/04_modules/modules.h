@@ -37,6 +37,10 @@ struct Task {
   std::function<double(std::uint64_t done)> rate;  // of the step that has `done` behind it
 };
 
+// What the first two versions do, each with an optimizer of its own.
+std::vector<float> train_from_host(framework::Optimizer& optimizer, Module& model, const Task& task,
+                                   std::uint64_t steps);
+
 std::vector<float> train_per_tensor(Module& model, const Task& task, std::uint64_t steps);
 std::vector<float> train_arena(Module& model, const Task& task, std::uint64_t steps);
 std::vector<float> train_resident(Module& model, const Task& task, std::uint64_t steps);

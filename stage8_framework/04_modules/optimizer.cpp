@@ -26,7 +26,7 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, const OptimizerRule& r
       throw std::invalid_argument("an optimizer of " + parameters_[0].name + " and " + name +
                                   ", which are of two types or on two devices");
   }
-  rate_ = full(first.device(), {}, 0, first.dtype());
+  rate_ = own_rate_ = full(first.device(), {}, 0, first.dtype());
 }
 
 void Optimizer::zero_grad() {
@@ -42,20 +42,25 @@ Tensor Optimizer::gradient_of(const NamedTensor& parameter) const {
 }
 
 void Optimizer::step(double rate) {
-  if (rate != last_rate_) fill(rate_, rate);
+  if (rate != last_rate_) fill(own_rate_, rate);
   last_rate_ = rate;
-  update();
+  step(own_rate_);
 }
 
 void Optimizer::step(const Tensor& rate) {
-  const Tensor own = std::exchange(rate_, rate);
-  try {
-    update();
-  } catch (...) {
-    rate_ = own;
-    throw;
+  rate_ = rate;
+  update();
+}
+
+StateDict Optimizer::state_dict() const {
+  StateDict all;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto [numbers, steps] = state(i);
+    all[parameters_[i].name + ".step"] = steps;
+    for (std::int64_t row = 0; row < states_of(rule_.kind); ++row)
+      all[parameters_[i].name + (row == 0 ? ".m" : ".v")] = numbers.select(0, row);
   }
-  rate_ = own;
+  return all;
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {

@@ -33,20 +33,26 @@ class Optimizer {
   // Forgets the gradients: the next backward() writes them anew. No work for the device.
   void zero_grad();
   // Steps taken, m and v: what a training that goes on needs.
-  virtual StateDict state_dict() const = 0;
+  StateDict state_dict() const;
   // Copies them back. Throws std::invalid_argument as Module::load_state_dict() does.
   void load_state_dict(const StateDict& state);
 
  protected:
   Optimizer(std::vector<NamedTensor> parameters, const OptimizerRule& rule);
+  // What is kept of a parameter.
+  struct State {
+    Tensor numbers, steps;  // m and v (rows, ...); ()
+  };
+  virtual State state(size_t parameter) const = 0;
   virtual void update() = 0;                               // by rate_
   Tensor gradient_of(const NamedTensor& parameter) const;  // throws where there is none
 
   const std::vector<NamedTensor> parameters_;
   const OptimizerRule rule_;
-  Tensor rate_;  // ()
+  Tensor rate_;  // (), of the present step
 
  private:
+  Tensor own_rate_;  // (): last_rate_
   double last_rate_ = 0;
 };
 
@@ -54,13 +60,10 @@ class Optimizer {
 class PerTensorOptimizer : public Optimizer {
  public:
   PerTensorOptimizer(std::vector<NamedTensor> parameters, const OptimizerRule& rule);
-  StateDict state_dict() const override;
 
  private:
+  State state(size_t parameter) const override { return states_[parameter]; }
   void update() override;
-  struct State {
-    Tensor numbers, steps;  // (rows, ...), ()
-  };
   std::vector<State> states_;
 };
 
@@ -71,9 +74,9 @@ class ArenaOptimizer : public Optimizer {
  public:
   ArenaOptimizer(std::vector<NamedTensor> parameters, const OptimizerRule& rule);
   ~ArenaOptimizer() override;  // gradients find a place of their own again
-  StateDict state_dict() const override;
 
  private:
+  State state(size_t parameter) const override;
   void update() override;
   Tensor part(const Tensor& arena, size_t parameter) const;  // of its shape
   std::vector<std::int64_t> first_;                          // of each, in elements

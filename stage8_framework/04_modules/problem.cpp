@@ -48,20 +48,6 @@ std::vector<Tensor> columns_of(const mnist::Digits& digits) {
           Tensor::from_host(host, labels, {count})};
 }
 
-// The share of the images that a model reads rightly.
-double accuracy(Module& model, const std::vector<Tensor>& columns, const mnist::Digits& digits) {
-  const framework::NoGrad guard;
-  const std::int64_t count = number(digits.count()), batch = number(mnist::kEvaluationBatch);
-  size_t right = 0;
-  for (std::int64_t first = 0; first < count; first += batch) {
-    const Tensor images = columns[0].slice(0, first, std::min(first + batch, count));
-    const std::vector<std::int32_t> read = argmax(model(images)).to_host<std::int32_t>();
-    for (size_t i = 0; i < read.size(); ++i)
-      right += read[i] == digits.labels[static_cast<size_t>(first) + i];
-  }
-  return static_cast<double>(right) / static_cast<double>(count);
-}
-
 // Of 5.8's and 6.4's trainings: `promises` of what is read after so many images.
 template <size_t kCount>
 Training digits_training(const std::string& network, const std::string& file,
@@ -70,7 +56,7 @@ Training digits_training(const std::string& network, const std::string& file,
                          std::function<std::unique_ptr<Module>(Device&)> make,
                          const mnist::Promise (&promises)[kCount], const Options& options,
                          Device& device) {
-  const mnist::Digits &train = data.digits.train, &test = data.digits.test;
+  const mnist::Digits& train = data.digits.train;
   const std::int64_t batch = number(like.batch);
   const std::vector<Tensor> host = columns_of(train);
   const double rate = static_cast<double>(like.settings.hyper.learning_rate);
@@ -82,10 +68,7 @@ Training digits_training(const std::string& network, const std::string& file,
       0,
       beginning_with(state_of(like.model.tensors(), like.parameters()), std::move(make)),
       {device, host, uploaded(host, device), batch,
-       framework::shuffled(number(train.count()), batch, like.settings.seed),
-       [](Module& model, const std::vector<Tensor>& columns) {
-         return framework::cross_entropy(model(columns[0]), columns[1]);
-       },
+       framework::shuffled(number(train.count()), batch, like.settings.seed), cross_entropy_of,
        rule_of(like.settings), [rate](std::uint64_t) { return rate; }},
       options.sizes[kEpochs] * like.steps_per_epoch(),
       {},
@@ -98,9 +81,9 @@ Training digits_training(const std::string& network, const std::string& file,
   for (const mnist::Promise& promise : promises)
     if (data.name == "MNIST" && train.count() * options.sizes[kEpochs] >= promise.images)
       least = promise.accuracy;
-  const std::vector<Tensor> tests = uploaded(columns_of(test), device);
-  training.judge = [tests, &test, least](Module& model, const std::vector<float>&) {
-    const double share = accuracy(model, tests, test);
+  const std::vector<Tensor> tests = uploaded(columns_of(data.digits.test), device);
+  training.judge = [tests, least](Module& model, const std::vector<float>&) {
+    const double share = accuracy(model, tests);
     const std::string text = mnist::text("test %.2f%%", 100 * share);
     return Training::Result{
         text, share < least ? text + mnist::text(", promised %.2f%%", 100 * least) : ""};
@@ -119,10 +102,6 @@ std::vector<Tensor> pieces_of(const std::vector<std::uint8_t>& text, std::int64_
   return {all.view(Layout{{n - T, T}, {1, 1}, 0}), all.view(Layout{{n - T, T}, {1, 1}, 1})};
 }
 
-Tensor loss_of_pieces(Module& model, const std::vector<Tensor>& columns) {
-  return framework::cross_entropy(model(columns[0]), columns[1]);
-}
-
 // The mean loss of the text, piece behind piece; what does not fill a batch of them is left out.
 double validation_loss(Module& model, const std::vector<Tensor>& pieces, std::int64_t batch) {
   const framework::NoGrad guard;
@@ -132,7 +111,7 @@ double validation_loss(Module& model, const std::vector<Tensor>& pieces, std::in
     std::vector<Tensor> columns;
     for (const Tensor& column : pieces)
       columns.push_back(column.slice(0, first * T, (first + batch - 1) * T + 1, T).contiguous());
-    sum += static_cast<double>(loss_of_pieces(model, columns).to_host<float>()[0]);
+    sum += static_cast<double>(cross_entropy_of(model, columns).to_host<float>()[0]);
   }
   return sum / batches;
 }
@@ -172,7 +151,7 @@ Training text_training(const train_shakespeare::Settings& settings,
            rows[b] = static_cast<std::int32_t>(
                train_shakespeare::Drawn::place(seed, step, s.batch, b, places));
        },
-       loss_of_pieces, rule_of(settings),
+       cross_entropy_of, rule_of(settings),
        [settings](std::uint64_t done) { return train_shakespeare::learning_rate(settings, done); }},
       settings.steps,
       {},
@@ -252,6 +231,24 @@ std::vector<Tensor> uploaded(const std::vector<Tensor>& host, Device& device) {
   return columns;
 }
 
+Tensor cross_entropy_of(Module& model, const std::vector<Tensor>& columns) {
+  return framework::cross_entropy(model(columns[0]), columns[1]);
+}
+
+double accuracy(Module& model, const std::vector<Tensor>& columns) {
+  const framework::NoGrad guard;
+  const std::vector<std::int32_t> labels = columns[1].to_host<std::int32_t>();
+  const std::int64_t count = number(labels.size()), batch = number(mnist::kEvaluationBatch);
+  size_t right = 0;
+  for (std::int64_t first = 0; first < count; first += batch) {
+    const Tensor samples = columns[0].slice(0, first, std::min(first + batch, count));
+    const std::vector<std::int32_t> read = argmax(model(samples)).to_host<std::int32_t>();
+    for (size_t i = 0; i < read.size(); ++i)
+      right += read[i] == labels[static_cast<size_t>(first) + i];
+  }
+  return static_cast<double>(right) / static_cast<double>(count);
+}
+
 framework::OptimizerRule rule_of(const train_toy::Settings& settings) {
   const auto& h = settings.hyper;
   framework::OptimizerRule rule{static_cast<int>(settings.kind)};
@@ -285,8 +282,7 @@ void require_memory(const Options& options) {
 
 std::vector<Training> trainings(const Options& options, Device& device, Report& report) {
   const train_shakespeare::Settings text = text_settings(options);
-  static mnist::Data digits;  // the judges look at its test images
-  digits = mnist::find_data(options, report);
+  const mnist::Data digits = mnist::find_data(options, report);
   const train_shakespeare::Data data = train_shakespeare::find_data(options, report);
   if (digits.digits.train.count() < mnist::Settings().batch)
     throw UsageError(std::to_string(digits.digits.train.count()) +

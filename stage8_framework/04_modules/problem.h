@@ -48,6 +48,10 @@ std::function<std::unique_ptr<Module>(Device&)> beginning_with(
     framework::StateDict state, std::function<std::unique_ptr<Module>(Device&)> make);
 // The same columns on the device.
 std::vector<Tensor> uploaded(const std::vector<Tensor>& host, Device& device);
+// The mean cross entropy of what a model makes of column 0 against the labels in column 1.
+Tensor cross_entropy_of(Module& model, const std::vector<Tensor>& columns);
+// The share of the samples whose class a model reads rightly.
+double accuracy(Module& model, const std::vector<Tensor>& columns);
 framework::OptimizerRule rule_of(const train_toy::Settings& settings);
 
 // Throws UsageError where the trainings, or their references in double, have no room.

@@ -10,7 +10,6 @@
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage5_training/06_train_toy/training.h"
 #include "stage8_framework/02_backends/registry.h"
-#include "stage8_framework/03_autograd/tape.h"
 
 namespace capturing {
 
@@ -41,16 +40,6 @@ class ToyNetwork : public Module {
   framework::Linear first_, last_;
 };
 
-// The share of the points whose class is right.
-double accuracy(Module& model, const std::vector<Tensor>& columns, const std::vector<int>& labels) {
-  const framework::NoGrad guard;
-  const std::vector<std::int32_t> read =
-      framework::argmax(model(columns[0])).to_host<std::int32_t>();
-  size_t right = 0;
-  for (size_t i = 0; i < labels.size(); ++i) right += read[i] == labels[i];
-  return static_cast<double>(right) / static_cast<double>(labels.size());
-}
-
 Training xor_training(const Options& options, Device& device) {
   const train_toy::DataSet& data = train_toy::data_sets()[0];
   const train_toy::Points points = data.make(options.seed);
@@ -78,10 +67,8 @@ Training xor_training(const Options& options, Device& device) {
           modules::state_of(like.model.tensors(), like.parameters()),
           [&data](Device& on) { return std::make_unique<ToyNetwork>(on, data.widths); }),
       {device, columns, uploaded, count, framework::in_order(count, count),
-       [](Module& model, const std::vector<Tensor>& batch) {
-         return framework::cross_entropy(model(batch[0]), batch[1]);
-       },
-       modules::rule_of(settings), [rate](std::uint64_t) { return rate; }},
+       modules::cross_entropy_of, modules::rule_of(settings),
+       [rate](std::uint64_t) { return rate; }},
       xor_epochs(options),
       {},
       {}};
@@ -91,9 +78,8 @@ Training xor_training(const Options& options, Device& device) {
   training.reference_ms = timer.ms();
   const double least =
       !options.sizes_given && xor_epochs(options) >= train_toy::kPromisedEpochs ? data.accuracy : 0;
-  training.judge = [uploaded, labels = points.labels, least](Module& model,
-                                                             const std::vector<float>& losses) {
-    const double share = accuracy(model, uploaded, labels);
+  training.judge = [uploaded, least](Module& model, const std::vector<float>& losses) {
+    const double share = modules::accuracy(model, uploaded);
     std::string text = train_toy::text("accuracy %.4g%%", 100 * share);
     if (!losses.empty())
       text = train_toy::text("loss %.2g, ", static_cast<double>(losses.back())) + text;

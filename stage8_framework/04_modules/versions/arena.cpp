@@ -76,14 +76,12 @@ void ArenaOptimizer::update() {
   optimizer_step(weights_, state_, steps_, gradients_, rate_, rule_);
 }
 
-StateDict ArenaOptimizer::state_dict() const {
-  StateDict state;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    state[parameters_[i].name + ".step"] = steps_;
-    for (std::int64_t row = 0; row < states_of(rule_.kind); ++row)
-      state[parameters_[i].name + (row == 0 ? ".m" : ".v")] = part(state_.select(0, row), i);
-  }
-  return state;
+Optimizer::State ArenaOptimizer::state(size_t parameter) const {
+  const Tensor& like = *parameters_[parameter].tensor;
+  const std::int64_t first = first_[parameter];
+  Shape rows = like.shape();
+  rows.insert(0, states_of(rule_.kind));
+  return {state_.slice(1, first, first + like.elements()).reshape(rows), steps_};
 }
 
 }  // namespace framework
@@ -92,16 +90,7 @@ namespace modules {
 
 std::vector<float> train_arena(Module& model, const Task& task, std::uint64_t steps) {
   framework::ArenaOptimizer optimizer(model.parameters(), task.rule);
-  framework::HostLoader batches(task.host_columns, task.batch, task.order, task.device);
-  std::vector<float> losses;
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    const Tensor loss = task.loss(model, batches.next());
-    loss.backward();
-    optimizer.step(task.rate(step));
-    losses.push_back(loss.to_host<float>()[0]);
-  }
-  return losses;
+  return train_from_host(optimizer, model, task, steps);
 }
 
 }  // namespace modules

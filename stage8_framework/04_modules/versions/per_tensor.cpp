@@ -37,23 +37,12 @@ void PerTensorOptimizer::update() {
   // end exercise
 }
 
-StateDict PerTensorOptimizer::state_dict() const {
-  StateDict state;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& [numbers, steps] = states_[i];
-    state[parameters_[i].name + ".step"] = steps;
-    for (std::int64_t row = 0; row < states_of(rule_.kind); ++row)
-      state[parameters_[i].name + (row == 0 ? ".m" : ".v")] = numbers.select(0, row);
-  }
-  return state;
-}
-
 }  // namespace framework
 
 namespace modules {
 
-std::vector<float> train_per_tensor(Module& model, const Task& task, std::uint64_t steps) {
-  framework::PerTensorOptimizer optimizer(model.parameters(), task.rule);
+std::vector<float> train_from_host(framework::Optimizer& optimizer, Module& model, const Task& task,
+                                   std::uint64_t steps) {
   framework::HostLoader batches(task.host_columns, task.batch, task.order, task.device);
   std::vector<float> losses;
   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -64,6 +53,11 @@ std::vector<float> train_per_tensor(Module& model, const Task& task, std::uint64
     losses.push_back(loss.to_host<float>()[0]);
   }
   return losses;
+}
+
+std::vector<float> train_per_tensor(Module& model, const Task& task, std::uint64_t steps) {
+  framework::PerTensorOptimizer optimizer(model.parameters(), task.rule);
+  return train_from_host(optimizer, model, task, steps);
 }
 
 }  // namespace modules

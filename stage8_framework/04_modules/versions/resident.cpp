@@ -22,11 +22,7 @@ DeviceLoader::DeviceLoader(std::vector<Tensor> columns, std::int64_t batch, Orde
                            std::uint64_t steps)
     : BatchLoader(std::move(columns), batch, std::move(order)) {
   std::int64_t bytes = 1;  // of a sample
-  for (const Tensor& column : columns_) {
-    std::int64_t row = static_cast<std::int64_t>(size_of(column.dtype()));
-    for (size_t d = 1; d < column.rank(); ++d) row *= column.shape()[d];
-    bytes += row;
-  }
+  for (const Tensor& column : columns_) bytes += bytes_of_row(column);
   const auto that_fit = static_cast<std::uint64_t>(kMostBytes / bytes / batch);
   steps_ = static_cast<std::int64_t>(std::max<std::uint64_t>(std::min(that_fit, steps), 1));
 }

@@ -2,9 +2,8 @@
 //
 // Idea:  data, losses and parameters are on the device (8.4, `resident`), and the host waits for
 //        nothing. It only queues.
-// Costs: a call takes the host some microseconds: layers are gone through, memory is found, the
-// tape
-//        is written, rules are run. The device is done with a small call before the next one comes.
+// Costs: a call takes the host some microseconds: layers are gone through, memory is found, rules
+//        are run. The device is done with a small call before the next one comes.
 #include "stage8_framework/05_capture/capture.h"
 
 namespace capturing {
