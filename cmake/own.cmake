@@ -1,7 +1,11 @@
-# The plug-in `own` of 8.2: the launchers of stages 1 to 7 behind one table.
+# The plug-in `own` of 8.2: the launchers of stages 1 to 7 behind one table, and the fused operations of 8.6.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/own/*.cpp"
-  "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/own/*.hip")
+  "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/own/*.hip" "${CMAKE_SOURCE_DIR}/stage8_framework/06_fusion/own/*.cpp")
 needed_libraries(libraries stage8_framework/02_backends/own)
+needed_libraries(of_fusion stage8_framework/06_fusion/own)
+list(APPEND libraries ${of_fusion})
+list(REMOVE_DUPLICATES libraries)
 list(REMOVE_ITEM libraries step_backends)
+without_contraction("${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/own/elementwise.hip")
 add_backend_plugin(own "${libraries};gpu" ${sources})
 target_compile_definitions(course_own PRIVATE COURSE_OWN_NAME="own")

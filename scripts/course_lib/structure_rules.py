@@ -54,10 +54,11 @@ COMPOSED = {"stage4_forward/01_dense": "the products of stage 2 with the activat
             "stage8_framework/02_backends": "asks the kernels of all steps, by way of their plug-ins",
             "stage8_framework/03_autograd": "runs the operations of 8.2, from the last one to the first",
             "stage8_framework/04_modules": "calls the operations of 8.2, and the gradients of 8.3",
-            "stage8_framework/05_capture": "runs the operations of 8.2 again; its planners are host code"}
+            "stage8_framework/05_capture": "runs the operations of 8.2 again; its planners are host code",
+            "stage8_framework/06_fusion": "its kernels are the interpreter's, and texts that are compiled when it runs"}
 
 # Steps with plug-ins: folders of sources that the program does not link.
-PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor"}
+PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor", "stage8_framework/06_fusion": "own"}
 
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define COURSE_ABI_VERSION 1u
+#define COURSE_ABI_VERSION 2u
 
 /* `code` is the hipError_t or cudaError_t where a call of the device failed, else -1. `text` is one
    line without its end. */
@@ -50,6 +50,25 @@ typedef struct CourseCall {
   const double* attributes;
   void* workspace; /* workspace(call) bytes, aligned to 256, of nobody else while the call runs */
 } CourseCall;
+
+/* Operations on elements that are run as one (8.6). All values have the shape of `domain`: value v
+   is input v, broadcast, and value input_count + i what instruction i makes of earlier ones. */
+typedef struct CourseInstruction {
+  const char* formula; /* the operation's name in kOps; NULL: the number */
+  int32_t values[3];   /* what it is made of, in the order of the operation's inputs */
+  float number;
+} CourseInstruction;
+typedef struct CourseProgram {
+  int32_t rank; /* of the domain */
+  const int64_t* extent;
+  int32_t input_count, instruction_count, output_count;
+  const CourseInstruction* instructions;
+  const int32_t* outputs; /* the values that are stored, as f32, row-major without gaps */
+  /* What is stored of the last of these: 0 the value; 1 its sum, 2 its mean, 3 its maximum over
+     `axes` of the domain, of which bit d is axis d. */
+  int32_t reduction;
+  uint32_t axes;
+} CourseProgram;
 
 typedef struct CourseBackend {
   uint32_t abi_version;  /* COURSE_ABI_VERSION of the header that the plug-in was compiled with */
@@ -100,6 +119,21 @@ typedef struct CourseBackend {
   size_t (*workspace)(void* state, const CourseCall* call); /* of a call that is supported */
   /* Queues the call on `stream`. */
   int32_t (*run)(void* state, const CourseCall* call, void* stream, CourseError* error);
+
+  /* ---- Fused operations. NULL where there are none. ---- */
+  /* Makes work of a program, for inputs of these shapes, strides and types (f32 or bool); their
+     data is not looked at. `kernel`: 1 interpreted, 2 compiled, 0 compiled where that can be done.
+     Fails where the program or an input is not supported. */
+  int32_t (*fuse)(void* state, const CourseProgram* program, const CourseTensor* inputs,
+                  int32_t kernel, void** fused, CourseError* error);
+  void (*fused_destroy)(void* state, void* fused);
+  size_t (*fused_workspace)(void* state, void* fused);
+  /* What runs it: "compiled in 12.3 ms", "interpreted: no compiler, as libnvrtc.so is not found".
+     It lives as long as the work. */
+  const char* (*fused_note)(void* state, void* fused);
+  /* Queues the work, as run() does, on the call's inputs, outputs and workspace. */
+  int32_t (*fused_run)(void* state, void* fused, const CourseCall* call, void* stream,
+                       CourseError* error);
 } CourseBackend;
 
 /* The one symbol that a plug-in exports. The table lives as long as the process. */

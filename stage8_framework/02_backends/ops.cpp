@@ -17,20 +17,44 @@ namespace {
 constexpr Promise exact = Promise::exact, fixed = Promise::fixed;
 constexpr Magnitude result = Magnitude::result, terms = Magnitude::terms;
 
+struct Formula {
+  std::string_view name;
+  const char* expression;
+};
+constexpr Formula kFormulas[] = {
+#define FORMULA(name, inputs, expression) {#name, #expression},
+#include "stage8_framework/02_backends/formula_list.inc"
+#undef FORMULA
+};
+constexpr const char* formula_of(std::string_view name) {
+  for (const Formula& formula : kFormulas)
+    if (formula.name == name) return formula.expression;
+  return nullptr;
+}
+
 // An elementwise row. Roundings of 0: IEEE arithmetic rounds once.
-constexpr Op unary(const char* name, const char* formula, Promise promise,
-                   double (*roundings)(const Call&), Magnitude scale = result) {
-  return {name,    "a",     "",    1,        infer_elementwise, cost_of_elements,
-          formula, promise, scale, roundings};
+constexpr Op elementwise(const char* name, const char* inputs, Promise promise,
+                         double (*roundings)(const Call&), Magnitude scale = result) {
+  return {name,    inputs, "",       1, infer_elementwise, cost_of_elements, formula_of(name),
+          promise, scale,  roundings};
 }
-constexpr Op binary(const char* name, const char* formula, Promise promise,
-                    double (*roundings)(const Call&), const char* inputs = "a b",
-                    Magnitude scale = result) {
-  return {name,    inputs,  "",    1,        infer_elementwise, cost_of_elements,
-          formula, promise, scale, roundings};
+constexpr Op unary(const char* name, Promise promise, double (*roundings)(const Call&),
+                   Magnitude scale = result) {
+  return elementwise(name, "a", promise, roundings, scale);
 }
-constexpr Op compare(const char* name, const char* formula) {
-  return {name, "a b", "", 1, infer_compare, cost_of_elements, formula, exact, result, no_rounding};
+constexpr Op binary(const char* name, Promise promise, double (*roundings)(const Call&),
+                    const char* inputs = "a b", Magnitude scale = result) {
+  return elementwise(name, inputs, promise, roundings, scale);
+}
+constexpr Op compare(const char* name) {
+  Op row = elementwise(name, "a b", exact, no_rounding);
+  row.infer = infer_compare;
+  return row;
+}
+constexpr Op choice(const char* name) {
+  Op row = elementwise(name, "c a b", exact, no_rounding);
+  row.infer = infer_select;
+  return row;
 }
 
 }  // namespace
@@ -38,31 +62,31 @@ constexpr Op compare(const char* name, const char* formula) {
 // clang-format off
 const Op kOps[] = {
     // ---- Of one element ----
-    unary("neg", "-a", exact, no_rounding),
-    unary("abs", "fabs(a)", exact, no_rounding),
-    unary("square", "a * a", exact, no_rounding),
-    unary("sqrt", "sqrt(a)", fixed, a_few<1>),
-    unary("rsqrt", "1 / sqrt(a)", fixed, a_few<3>),
-    unary("reciprocal", "1 / a", fixed, a_few<1>),
-    unary("exp", "exp(a)", fixed, a_few<4>),
-    unary("log", "log(a)", fixed, a_few<4>),
-    unary("tanh", "tanh(a)", fixed, a_few<10>),
-    unary("sigmoid", "1 / (1 + exp(-a))", fixed, a_few<7>, terms),
-    unary("relu", "a < 0 ? 0 : a", exact, no_rounding),
-    unary("gelu", "a / (1 + exp(-a * (1.5957691f + 0.071354814f * a * a)))", fixed, a_few<16>, terms),
+    unary("neg", exact, no_rounding),
+    unary("abs", exact, no_rounding),
+    unary("square", exact, no_rounding),
+    unary("sqrt", fixed, a_few<1>),
+    unary("rsqrt", fixed, a_few<3>),
+    unary("reciprocal", fixed, a_few<1>),
+    unary("exp", fixed, a_few<4>),
+    unary("log", fixed, a_few<4>),
+    unary("tanh", fixed, a_few<10>),
+    unary("sigmoid", fixed, a_few<7>, terms),
+    unary("relu", exact, no_rounding),
+    unary("gelu", fixed, a_few<16>, terms),
 
     // ---- Of two and three ----
-    binary("add", "a + b", exact, no_rounding),
-    binary("sub", "a - b", exact, no_rounding),
-    binary("mul", "a * b", exact, no_rounding),
-    binary("div", "a / b", fixed, a_few<1>),
-    binary("maximum", "a > b || a != a ? a : b", exact, no_rounding),
-    binary("minimum", "a < b || a != a ? a : b", exact, no_rounding),
-    binary("pow", "pow(a, b)", fixed, a_few<16>),
-    compare("equal", "a == b"),
-    compare("less", "a < b"),
-    compare("less_equal", "a <= b"),
-    {"select", "c a b", "", 1, infer_select, cost_of_elements, "c ? a : b", exact, result, no_rounding},
+    binary("add", exact, no_rounding),
+    binary("sub", exact, no_rounding),
+    binary("mul", exact, no_rounding),
+    binary("div", fixed, a_few<1>),
+    binary("maximum", exact, no_rounding),
+    binary("minimum", exact, no_rounding),
+    binary("pow", fixed, a_few<16>),
+    compare("equal"),
+    compare("less"),
+    compare("less_equal"),
+    choice("select"),
 
     // ---- Moves ----
     {"copy", "a", "", 1, infer_copy, cost_of_moves, nullptr, exact, result, no_rounding},
@@ -92,10 +116,10 @@ const Op kOps[] = {
     {"cross_entropy_backward", "grad logits labels", "", 1, infer_cross_entropy_backward, cost_of_elements, nullptr, fixed, terms, roundings_of_cross_entropy},
 
     // ---- Back through activations ----
-    binary("relu_backward", "b > 0 ? a : a * 0", exact, no_rounding, "grad_y x"),
-    binary("gelu_backward", nullptr, fixed, a_few<40>, "grad_y x", terms),
-    binary("sigmoid_backward", "a * (b * (1 - b))", fixed, a_few<4>, "grad_y y"),
-    binary("tanh_backward", "a * (1 - b * b)", fixed, a_few<5>, "grad_y y", terms),
+    binary("relu_backward", exact, no_rounding, "grad_y x"),
+    binary("gelu_backward", fixed, a_few<40>, "grad_y x", terms),
+    binary("sigmoid_backward", fixed, a_few<4>, "grad_y y"),
+    binary("tanh_backward", fixed, a_few<5>, "grad_y y", terms),
 
     // ---- Images: x (N,C,H,W), w (K,C,R,S), bias (K), y (N,K,P,Q) ----
     {"conv2d", "x w bias?", "stride_y stride_x pad_y pad_x", 1, infer_conv2d, cost_of_conv2d, nullptr, fixed, terms, roundings_of_conv2d},

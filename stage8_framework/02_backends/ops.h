@@ -61,8 +61,8 @@ struct Op {
   // the tensors and the reason: "matmul of f32 (2,3) and f32 (4,5): inner extents 3 and 4 differ".
   void (*infer)(const Call& call, OutputSpec* outputs);
   Cost (*cost)(const Call& call);
-  // An elementwise operation as an expression of a, b, c that C++, HIP and OpenCL C all take; else
-  // nullptr. What 8.6 fuses.
+  // An elementwise operation as an expression of its inputs a, b and c, from formula_list.inc: what
+  // 8.6 fuses. Else nullptr.
   const char* formula;
   Promise promise;
   Magnitude scale;

@@ -32,6 +32,16 @@ struct GraphTensor {
   Dtype dtype = Dtype::f32;
 };
 
+// Several calls as one: what 8.6 makes of them.
+class FusedWork {
+ public:
+  virtual ~FusedWork() = default;
+  // Queues it on the inputs, outputs and workspace of a call. Throws gpu::Error or
+  // std::runtime_error.
+  virtual void queue(const CourseCall& call, void* stream) const = 0;
+  virtual std::string text() const = 0;  // what it computes
+};
+
 // A Call as it was queued, and who has taken it.
 struct GraphCall {
   const Op* op = nullptr;
@@ -40,7 +50,8 @@ struct GraphCall {
   double attributes[kMaxAttributes] = {};
   Seat* seat = nullptr;
   std::int32_t kernel = 0;
-  size_t workspace = 0;  // bytes
+  size_t workspace = 0;                    // bytes
+  std::shared_ptr<const FusedWork> fused;  // in place of a row of kOps
 };
 
 // A storage that recorded calls use.

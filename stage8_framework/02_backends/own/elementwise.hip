@@ -1,5 +1,7 @@
-// Operations on elements: contiguous sums, products and activations by stage 1, everything else by
-// the kernels of detail/elementwise.h.
+// Operations on elements, by the kernels of detail/elementwise.h; contiguous sums and products by
+// those of 1.1. Compiled without contraction (cmake/formulas.cmake).
+#include <math.h>  // exp(float) and the like outside of std, which <cmath> does not promise
+
 #include <type_traits>
 
 #include "stage1_vector/01_vector_add/detail/operations.h"
@@ -8,84 +10,26 @@
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
 
+#define COURSE_FUNCTION static __device__ inline
+#include "stage8_framework/02_backends/formulas.inc"
+
 namespace own {
 namespace {
 
-using activations::GeluTanh;
-using activations::Relu;
-using activations::Sigmoid;
-using activations::Tanh;
 using vector_add::Add;
 using vector_add::Multiply;
 
-// ---- The formulas -------------------------------------------------------------------------------
-
-struct Neg {
-  __device__ float operator()(float a) const { return -a; }
-};
-struct Abs {
-  __device__ float operator()(float a) const { return fabsf(a); }
-};
-struct Square {
-  __device__ float operator()(float a) const { return a * a; }
-};
-struct Sqrt {
-  __device__ float operator()(float a) const { return sqrtf(a); }
-};
-struct Rsqrt {
-  __device__ float operator()(float a) const { return 1 / sqrtf(a); }
-};
-struct Reciprocal {
-  __device__ float operator()(float a) const { return 1 / a; }
-};
-struct Exp {
-  __device__ float operator()(float a) const { return expf(a); }
-};
-struct Log {
-  __device__ float operator()(float a) const { return logf(a); }
-};
-
-struct Sub {
-  __device__ float operator()(float a, float b) const { return a - b; }
-};
-struct Div {
-  __device__ float operator()(float a, float b) const { return a / b; }
-};
-struct Maximum {  // NaN where one of the two is
-  __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
-};
-struct Minimum {
-  __device__ float operator()(float a, float b) const { return a < b || a != a ? a : b; }
-};
-struct Pow {
-  __device__ float operator()(float a, float b) const { return powf(a, b); }
-};
-struct Equal {
-  __device__ bool operator()(float a, float b) const { return a == b; }
-};
-struct Less {
-  __device__ bool operator()(float a, float b) const { return a < b; }
-};
-struct LessEqual {
-  __device__ bool operator()(float a, float b) const { return a <= b; }
-};
-
-struct Select {
-  __device__ float operator()(std::uint8_t c, float a, float b) const { return c != 0 ? a : b; }
-};
-
-template <class Activation>
-struct SlopeOfInput {
-  __device__ float operator()(float grad_y, float x) const {
-    return grad_y * Activation{}.derivative(x);
-  }
-};
-struct SlopeOfSigmoid {
-  __device__ float operator()(float grad_y, float y) const { return grad_y * (y * (1 - y)); }
-};
-struct SlopeOfTanh {
-  __device__ float operator()(float grad_y, float y) const { return grad_y * (1 - y * y); }
-};
+// neg_formula{}(a) and so on: a row of formula_list.inc as a functor, of as many numbers as it
+// takes. What is compared is 1 or 0 then.
+#define FORMULA(name, inputs, expression)                                               \
+  struct name##_formula {                                                               \
+    __device__ float operator()([[maybe_unused]] float a, [[maybe_unused]] float b = 0, \
+                                [[maybe_unused]] float c = 0) const {                   \
+      return static_cast<float>(expression);                                            \
+    }                                                                                   \
+  };
+#include "stage8_framework/02_backends/formula_list.inc"
+#undef FORMULA
 
 // ---- Who runs them ------------------------------------------------------------------------------
 
@@ -115,8 +59,8 @@ Operation binary(const char* name) {
           }};
 }
 
-// 1.4's launchers where x lies without gaps; kernels: its versions.
-template <class F>
+// Kernels: the versions of 1.4, whose functors round as their compiler likes.
+template <class F, class Activation>
 Operation activation(const char* name) {
   constexpr auto supports = [](const CourseCall& call) -> const char* {
     if (call.kernel > 0) return unless_plain(call);
@@ -125,14 +69,12 @@ Operation activation(const char* name) {
   constexpr auto run = [](const CourseCall& call, hipStream_t stream) {
     const CourseTensor &x = call.inputs[0], &y = call.outputs[0];
     if (call.kernel > 0)
-      activations::kVersions<F>[call.kernel - 1].launch.forward(floats(y), floats(x), elements(y),
-                                                                stream);
-    else if (is_contiguous(x))
-      activations::launch_forward_vectorized<F>(floats(y), floats(x), elements(y), stream);
+      activations::kVersions<Activation>[call.kernel - 1].launch.forward(floats(y), floats(x),
+                                                                         elements(y), stream);
     else
       run_elementwise<float, float>(call, stream, F{});
   };
-  return {name, supports, run, name_of<activations::kVersions<F>>};
+  return {name, supports, run, name_of<activations::kVersions<Activation>>};
 }
 
 // 1.1's launchers where nothing is broadcast and all lies without gaps; kernels: its versions.
@@ -162,36 +104,36 @@ Operation of_vectors(const char* name) {
 }  // namespace
 
 std::vector<Operation> elementwise() {
-  return {unary<Neg>("neg"),
-          unary<Abs>("abs"),
-          unary<Square>("square"),
-          unary<Sqrt>("sqrt"),
-          unary<Rsqrt>("rsqrt"),
-          unary<Reciprocal>("reciprocal"),
-          unary<Exp>("exp"),
-          unary<Log>("log"),
-          activation<Tanh>("tanh"),
-          activation<Sigmoid>("sigmoid"),
-          activation<Relu>("relu"),
-          activation<GeluTanh>("gelu"),
+  return {unary<neg_formula>("neg"),
+          unary<abs_formula>("abs"),
+          unary<square_formula>("square"),
+          unary<sqrt_formula>("sqrt"),
+          unary<rsqrt_formula>("rsqrt"),
+          unary<reciprocal_formula>("reciprocal"),
+          unary<exp_formula>("exp"),
+          unary<log_formula>("log"),
+          activation<tanh_formula, activations::Tanh>("tanh"),
+          activation<sigmoid_formula, activations::Sigmoid>("sigmoid"),
+          activation<relu_formula, activations::Relu>("relu"),
+          activation<gelu_formula, activations::GeluTanh>("gelu"),
           of_vectors<Add>("add"),
-          binary<Sub>("sub"),
+          binary<sub_formula>("sub"),
           of_vectors<Multiply>("mul"),
-          binary<Div>("div"),
-          binary<Maximum>("maximum"),
-          binary<Minimum>("minimum"),
-          binary<Pow>("pow"),
-          binary<Equal, std::uint8_t>("equal"),
-          binary<Less, std::uint8_t>("less"),
-          binary<LessEqual, std::uint8_t>("less_equal"),
+          binary<div_formula>("div"),
+          binary<maximum_formula>("maximum"),
+          binary<minimum_formula>("minimum"),
+          binary<pow_formula>("pow"),
+          binary<equal_formula, std::uint8_t>("equal"),
+          binary<less_formula, std::uint8_t>("less"),
+          binary<less_equal_formula, std::uint8_t>("less_equal"),
           {"select", supports_select,
            [](const CourseCall& call, hipStream_t stream) {
-             run_elementwise<float, std::uint8_t, float, float>(call, stream, Select{});
+             run_elementwise<float, std::uint8_t, float, float>(call, stream, select_formula{});
            }},
-          binary<SlopeOfInput<Relu>>("relu_backward"),
-          binary<SlopeOfInput<GeluTanh>>("gelu_backward"),
-          binary<SlopeOfSigmoid>("sigmoid_backward"),
-          binary<SlopeOfTanh>("tanh_backward")};
+          binary<relu_backward_formula>("relu_backward"),
+          binary<gelu_backward_formula>("gelu_backward"),
+          binary<sigmoid_backward_formula>("sigmoid_backward"),
+          binary<tanh_backward_formula>("tanh_backward")};
 }
 
 }  // namespace own

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/gpu_runtime.h"
@@ -37,6 +38,22 @@ std::vector<Operation> losses();
 std::vector<Operation> images();
 std::vector<Operation> transformer();
 std::vector<Operation> updates();
+
+// ---- Fused operations, of 8.6: 06_fusion/own/
+// ----------------------------------------------------
+
+class Fused {
+ public:
+  virtual ~Fused() = default;
+  // Queues it. Throws gpu::Error.
+  virtual void run(const CourseCall& call, hipStream_t stream) const = 0;
+  virtual size_t workspace() const = 0;
+  virtual const char* note() const = 0;  // what runs it, as CourseBackend::fused_note says
+};
+// Throws std::invalid_argument where the program or an input is not supported, std::runtime_error
+// where it shall be compiled and can't be.
+std::unique_ptr<Fused> fuse(const CourseProgram& program, const CourseTensor* inputs,
+                            std::int32_t kernel);
 
 // ---- What these files share ---------------------------------------------------------------------
 

@@ -201,6 +201,24 @@ std::int32_t run(void* state, const CourseCall* call, void* stream, CourseError*
   return guarded(state, error, [&] { operation(call).run(*call, stream_of(stream)); });
 }
 
+// ---- Fused operations ---------------------------------------------------------------------------
+
+const Fused& fused_of(void* fused) { return *static_cast<const Fused*>(fused); }
+
+std::int32_t make_fused(void* state, const CourseProgram* program, const CourseTensor* inputs,
+                        std::int32_t kernel, void** fused, CourseError* error) {
+  return guarded(state, error, [&] { *fused = fuse(*program, inputs, kernel).release(); });
+}
+void fused_destroy(void* state, void* fused) {
+  unguarded(state, [&] { delete static_cast<const Fused*>(fused); });
+}
+size_t fused_workspace(void*, void* fused) { return fused_of(fused).workspace(); }
+const char* fused_note(void*, void* fused) { return fused_of(fused).note(); }
+std::int32_t fused_run(void* state, void* fused, const CourseCall* call, void* stream,
+                       CourseError* error) {
+  return guarded(state, error, [&] { fused_of(fused).run(*call, stream_of(stream)); });
+}
+
 constexpr CourseBackend make_table() {
   CourseBackend table{};
   table.abi_version = COURSE_ABI_VERSION, table.struct_bytes = sizeof(CourseBackend);
@@ -217,6 +235,9 @@ constexpr CourseBackend make_table() {
   table.graph_launch = graph_launch, table.graph_destroy = graph_destroy;
   table.find = find, table.kernel_name = kernel_name, table.supports = supports;
   table.workspace = workspace, table.run = run;
+  table.fuse = make_fused, table.fused_destroy = fused_destroy;
+  table.fused_workspace = fused_workspace, table.fused_note = fused_note;
+  table.fused_run = fused_run;
   return table;
 }
 constexpr CourseBackend kTable = make_table();

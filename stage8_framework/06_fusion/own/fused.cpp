@@ -1,0 +1,39 @@
+// Fused operations of the plug-in `own`: a program that comes across the table, and who runs it.
+#include "stage8_framework/02_backends/own/own.h"
+#include "stage8_framework/06_fusion/program.h"
+#include "stage8_framework/06_fusion/work.h"
+
+namespace own {
+namespace {
+
+class FusedProgram : public Fused {
+ public:
+  explicit FusedProgram(std::unique_ptr<fusion::Work> work)
+      : work_(std::move(work)), note_(work_->note()) {}
+
+  void run(const CourseCall& call, hipStream_t stream) const override {
+    fusion::Arrays arrays;
+    for (std::int32_t i = 0; i < call.input_count; ++i) arrays.in[i] = call.inputs[i].data;
+    for (std::int32_t i = 0; i < call.output_count; ++i) arrays.out[i] = call.outputs[i].data;
+    arrays.workspace = call.workspace;
+    work_->run(arrays, stream);
+  }
+  size_t workspace() const override { return work_->workspace_bytes(); }
+  const char* note() const override { return note_.c_str(); }
+
+ private:
+  std::unique_ptr<fusion::Work> work_;
+  std::string note_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fused> fuse(const CourseProgram& program, const CourseTensor* inputs,
+                            std::int32_t kernel) {
+  const fusion::Program from = fusion::from_c(program, inputs);
+  constexpr decltype(&fusion::best) kKernels[] = {fusion::best, fusion::interpreted,
+                                                  fusion::compiled};
+  return std::make_unique<FusedProgram>(kKernels[kernel](from));
+}
+
+}  // namespace own
