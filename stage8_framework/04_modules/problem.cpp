@@ -264,20 +264,44 @@ std::vector<Size> sizes() {
           {"width", 64, 32, 16}};
 }
 
-void require_memory(const Options& options) {
+namespace {
+
+// What the character model takes, in numbers: on the device float, on the host double.
+struct TextMemory {
+  double device, host;
+};
+TextMemory text_memory(const Options& options) {
   const train_shakespeare::ModelSizes s = text_settings(options).sizes;
   const double width = static_cast<double>(s.width), context = static_cast<double>(s.context);
   const double layers = static_cast<double>(s.layers), heads = static_cast<double>(s.heads);
   const double parameters = 12 * layers * width * width;
   const double of_batch = 40 * layers * static_cast<double>(s.batch) * context * width;
+  const double steps = static_cast<double>(options.sizes[kSteps]);
+  // The reference keeps a piece's activations and scores.
+  return {4 * parameters + of_batch + steps,
+          4 * parameters + steps + layers * context * (40 * width + 4 * heads * context)};
+}
+
+}  // namespace
+
+void require_text_memory(const Options& options) {
+  const TextMemory text = text_memory(options);
+  require_device_memory(sizeof(float) * text.device);
+  sizes::require_host_memory(sizeof(double) * text.host);
+}
+
+void require_memory(const Options& options) {
+  const TextMemory text = text_memory(options);
   const double images = static_cast<double>(options.sizes[kImages]) * mnist::kPixels;
-  const double losses = static_cast<double>(options.sizes[kSteps]) +
-                        static_cast<double>(options.sizes[kEpochs]) * images;
-  require_device_memory(sizeof(float) * (4 * parameters + of_batch + 2 * images + losses));
-  // The references keep a piece's activations and scores in double.
-  sizes::require_host_memory(
-      sizeof(double) *
-      (4 * parameters + images + losses + layers * context * (40 * width + 4 * heads * context)));
+  const double losses = static_cast<double>(options.sizes[kEpochs]) * images;
+  require_device_memory(sizeof(float) * (text.device + 2 * images + losses));
+  sizes::require_host_memory(sizeof(double) * (text.host + images + losses));
+}
+
+Training character_training(const Options& options, Device& device, Report& report) {
+  const train_shakespeare::Settings settings = text_settings(options);
+  const train_shakespeare::Data data = train_shakespeare::find_data(options, report);
+  return text_training(settings, data, device);
 }
 
 std::vector<Training> trainings(const Options& options, Device& device, Report& report) {

@@ -60,6 +60,10 @@ void require_memory(const Options& options);
 // Throws UsageError where the data can't be read.
 std::vector<Training> trainings(const Options& options, Device& device, Report& report);
 
+// The character model alone, whose steps and width are sizes 2 and 3, and what it needs.
+void require_text_memory(const Options& options);
+Training character_training(const Options& options, Device& device, Report& report);
+
 // The losses of the first steps, and the gradients that the first of them leaves, for a version.
 Comparison check(const Training& training, Launch launch);
 

@@ -56,12 +56,18 @@ std::string dot_of(const GraphRecord& record) {
   return text + "}\n";
 }
 
+bool is_fused(const GraphRecord& record) {
+  return std::any_of(record.calls.begin(), record.calls.end(),
+                     [](const GraphCall& call) { return call.fused != nullptr; });
+}
+
 }  // namespace
 
 std::string described(const GraphRecord& record, size_t call) {
   const GraphCall& at = record.calls[call];
   std::string text = std::to_string(call) + "  " + list_of(at.outputs, at.output_count) + " = " +
                      at.op->name + "(" + list_of(at.inputs, at.input_count) + ")";
+  if (at.fused != nullptr) return text + "  " + at.fused->text();
   const std::string names = at.op->attributes;
   size_t begin = 0;
   for (int i = 0; begin < names.size(); ++i) {
@@ -92,6 +98,9 @@ std::vector<Call> calls_on(const GraphRecord& record, const Storages& storages) 
   return calls;
 }
 
+const Op kFused = {"fused",          "",     "", 0, nullptr, nullptr, nullptr, Promise::fixed,
+                   Magnitude::terms, nullptr};
+
 // ---- Graph --------------------------------------------------------------------------------------
 
 const GraphRecord& Graph::record() const {
@@ -104,7 +113,9 @@ void Graph::replay() {
     throw std::runtime_error(
         "capture: a graph is replayed meanwhile, whose calls are not run anew");
   if (size() == 0) return;
-  if (replay_ == nullptr) replay_ = replay_recorded(*record_);
+  if (replay_ == nullptr)
+    replay_ =
+        is_fused(*record_) ? replay_planned(*record_, plan_by_size) : replay_recorded(*record_);
   replay_->run();
 }
 

@@ -40,7 +40,9 @@ class FusedWork {
   // std::runtime_error.
   virtual void queue(const CourseCall& call, void* stream) const = 0;
   virtual std::string text() const = 0;  // what it computes
+  virtual std::string note() const = 0;  // what runs it
 };
+extern const Op kFused;  // the operation of such a call: it is no row of kOps
 
 // A Call as it was queued, and who has taken it.
 struct GraphCall {
@@ -51,7 +53,7 @@ struct GraphCall {
   Seat* seat = nullptr;
   std::int32_t kernel = 0;
   size_t workspace = 0;                    // bytes
-  std::shared_ptr<const FusedWork> fused;  // in place of a row of kOps
+  std::shared_ptr<const FusedWork> fused;  // of a call whose operation is kFused
 };
 
 // A storage that recorded calls use.
@@ -86,7 +88,8 @@ class Graph {
   explicit Graph(std::shared_ptr<const GraphRecord> record) : record_(std::move(record)) {}
 
   // Queues all calls again, in their order. A graph that is not planned asks the dispatcher for
-  // each of them and has memory of its own for each intermediate. Not within a capture().
+  // each of them and has memory of its own for each intermediate; one that is fused can't, and is
+  // planned. Not within a capture().
   void replay();
   // From now on all intermediates and workspaces lie in one block, and each call goes at once to
   // the plug-in and the kernel that have run it first.
@@ -95,7 +98,8 @@ class Graph {
   // plug-in works on the host, or the device has no graphs.
   Graph& instantiate(Planner planner = plan_by_size);
 
-  size_t size() const { return record_ == nullptr ? 0 : record_->calls.size(); }
+  const GraphRecord& record() const;
+  size_t size() const { return record().calls.size(); }
   // Of intermediates and workspaces: what is held now.
   size_t bytes() const { return replay_ == nullptr ? 0 : replay_->bytes(); }
   // What a planner is given.
@@ -106,7 +110,6 @@ class Graph {
   bool draw(const std::string& svg_file) const;
 
  private:
-  const GraphRecord& record() const;
   std::shared_ptr<const GraphRecord> record_;  // where it lies, replay_ knows
   std::unique_ptr<Replay> replay_;
 };

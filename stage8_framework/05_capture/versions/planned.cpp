@@ -64,7 +64,8 @@ PlannedReplay::PlannedReplay(const GraphRecord& record, Planner planner) : recor
     const GraphCall& from = record.calls[i];
     to_c(calls_[i], &ready_[i]);
     CourseCall& call = ready_[i].call;
-    call.op = from.seat->ops[static_cast<size_t>(row_of(*from.op))], call.kernel = from.kernel;
+    if (from.fused == nullptr)
+      call.op = from.seat->ops[static_cast<size_t>(row_of(*from.op))], call.kernel = from.kernel;
     if (from.workspace > 0) call.workspace = begin + plan.offsets[next++];
     for (int k = 0; k < from.output_count; ++k)
       writers[static_cast<size_t>(from.outputs[k].place)] = from.op->name;
@@ -77,6 +78,10 @@ PlannedReplay::PlannedReplay(const GraphRecord& record, Planner planner) : recor
 void PlannedReplay::queue() {
   PluginDevice& device = *record_.device;
   for (size_t i = 0; i < ready_.size(); ++i) {
+    if (record_.calls[i].fused != nullptr) {
+      record_.calls[i].fused->queue(ready_[i].call, device.stream());
+      continue;
+    }
     Seat& seat = *record_.calls[i].seat;
     if (seat.at_once) device.wait();
     CourseError error;
