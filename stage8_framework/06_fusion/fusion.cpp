@@ -1,0 +1,168 @@
+// Runs three expressions by every version: checks them in double, holds the results of all versions
+// together bit for bit, and times replays. Then trains the character model of 8.4 with graphs that
+// are fused.
+#include "stage8_framework/06_fusion/fusion.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/option_values.h"
+#include "common/program.h"
+#include "stage0_infra/03_timing/timing.h"
+#include "stage5_training/06_train_toy/picture.h"
+#include "stage8_framework/02_backends/functions.h"
+#include "stage8_framework/02_backends/ladders.h"
+#include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/05_capture/problem.h"
+#include "stage8_framework/06_fusion/problem.h"
+#include "stage8_framework/06_fusion/source.h"
+
+using framework::Device;
+using framework::Tensor;
+using fusion::Expression;
+using fusion::Graph;
+using fusion::Recorded;
+using modules::Training;
+using train_toy::text;
+
+namespace {
+
+constexpr const char* kSources = "--sources";
+constexpr const char* kGraph = "--graph";
+
+// What was bound to run 1.1's sum of two arrays: reads two, writes one.
+constexpr const char* kThreeArrays = "1.1's sum of two arrays";
+
+// "2 calls, compiled in 12.3 ms"
+std::string note_of(const Graph& graph) {
+  std::string note = std::to_string(graph.size()) + (graph.size() == 1 ? " call" : " calls");
+  for (const std::string& line : fusion::notes_of(graph)) note += ", " + line;
+  return note;
+}
+
+// Fills what a replay writes with the bytes that nothing correct has.
+void poison(const std::vector<Tensor>& results) {
+  for (const Tensor& result : results) {
+    const std::vector<unsigned char> bytes(
+        static_cast<size_t>(result.elements()) * size_of(result.dtype()), 0xFF);
+    result.device().to_device(result.data(), bytes.data(), bytes.size());
+  }
+}
+
+// ---- Expressions --------------------------------------------------------------------------------
+
+void run_expression(const Expression& expression, Device& device, const Options& options,
+                    Report& report) {
+  report.table(expression.name);
+  Recorded separate = fusion::recorded(expression);
+  std::vector<Row> rows;
+  std::vector<Recorded> graphs;
+  for (const auto& version : fusion::kVersions) {
+    if (!options.wants(version.name)) continue;
+    Row& row = rows.emplace_back();
+    row.name = version.name, row.lesson = version.lesson, row.work = expression.work;
+    graphs.push_back(fusion::recorded(expression));
+    Recorded& made = graphs.back();
+    try {
+      version.launch(made.graph);
+    } catch (const std::runtime_error& error) {  // no compiler
+      row.skipped = error.what();
+      continue;
+    }
+    row.note = note_of(made.graph);
+    made.graph.instantiate();
+    poison(made.results);
+    made.graph.replay();
+    row.check = together(
+        {expression.check(made.results), fusion::same_bits(made.results, separate.results)});
+  }
+  framework::PluginDevice& queue = framework::plugin_device(device);
+  constexpr int kReplays = 8;  // of a round, one behind the other: the host's part is hidden
+  backends::time_rounds(rows, options, [&](size_t i) {
+    queue.wait();
+    HostTimer timer;
+    for (int k = 0; k < kReplays; ++k) graphs[i].graph.replay();
+    queue.wait();
+    return timer.ms() / kReplays;
+  });
+  for (const Row& row : rows) report.add(row);
+}
+
+// ---- Trainings ----------------------------------------------------------------------------------
+
+template <fusion::Launch prepare>
+std::vector<float> train_fused(framework::Module& model, const capturing::Task& task,
+                               std::uint64_t steps) {
+  return capturing::train_replayed(model, task, steps, [](Graph& graph) {
+    prepare(graph);
+    graph.instantiate();
+  });
+}
+constexpr modules::Launch kTrainings[] = {
+    train_fused<fusion::fuse_separate>, train_fused<fusion::fuse_interpreted>,
+    train_fused<fusion::fuse_compiled>, train_fused<fusion::fuse_with_reduction>};
+
+void train(const Training& training, const Options& options, Report& report) {
+  report.table(training.name, training.reference_ms,
+               "checked: the first gradient, the losses of the first " +
+                   std::to_string(training.want.losses.size()) +
+                   " steps, and that all losses are those of separate");
+  const auto losses_of = [&](modules::Launch launch, std::uint64_t steps) {
+    const auto model = training.make(training.task.device);
+    return launch(*model, training.task, steps);
+  };
+  const std::uint64_t compared =
+      std::min<std::uint64_t>(training.steps, std::max<size_t>(training.want.losses.size(), 4));
+  const std::vector<float> first = losses_of(capturing::train_eager, compared);
+  std::vector<float> separate;  // of all steps, once they have been trained
+  for (size_t i = 0; i < std::size(kTrainings); ++i) {
+    const auto& version = fusion::kVersions[i];
+    if (!options.wants(version.name)) continue;
+    Row row;
+    row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
+    try {
+      row.check = capturing::check(training, kTrainings[i], first);
+    } catch (const std::invalid_argument& error) {
+      row.skipped = error.what();
+    }
+    if (row.check.ok && row.skipped.empty() && !options.no_times) {
+      const auto model = training.make(training.task.device);
+      HostTimer timer;
+      const std::vector<float> losses = kTrainings[i](*model, training.task, training.steps);
+      row.ms = row.ms_p10 = row.ms_p90 = timer.ms();
+      const Training::Result result = training.judge(*model, losses);
+      if (separate.empty()) separate = i == 0 ? losses : losses_of(kTrainings[0], training.steps);
+      row.note = result.text, row.missed = result.missed;
+      if (row.missed.empty()) row.missed = capturing::difference(losses, separate);
+    }
+    report.add(row);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ProgramInfo program{"8.6", "fusion", "chains of operations as one pass over memory",
+                      fusion::sizes(), version_infos(fusion::kVersions)};
+  program.extra = {{kSources, "FOLDER", "write generated source code of some programs there"},
+                   {kGraph, "FILE", "draw the fused graph of the last expression there, as SVG"}};
+  return run_program(argc, argv, program, [](const Options& options, Report& report) {
+    require_work(options);
+    const auto sources = options.extra.find(kSources);
+    if (sources != options.extra.end()) {
+      fusion::write_sources(sources->second);
+      return;
+    }
+    const auto file = options.extra.find(kGraph);
+    if (file != options.extra.end()) option_values::check_output_path(kGraph, file->second);
+    fusion::require_memory(options);
+    report.limits(timing::measure_limits(options));
+    // The build that looks for races has no plug-ins, and here is nothing that runs beside another.
+    if (!kTimes) return;
+    Device& device = framework::device("own");
+    const Training training = modules::character_training(options, device, report);
+    for (const Expression& expression : fusion::expressions(options, device))
+      run_expression(expression, device, options, report);
+    train(training, options, report);
+  });
+}
