@@ -112,6 +112,11 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "modules": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT],
     "capture": [_DIGITS_BY_LAYERS, _DIGITS_BY_CNN, _TEXT, _TOY,
                 ("memory_plan", r"memory of (?P<steps>#) steps?   (?P<model>\w+)")],
+    "fusion": [
+        ("chain", r"gelu\(\(y z \+ y\) / 2\) z \+ y   n=(?P<n>#) float32"),
+        ("deviation", r"mean of \(x - m\)\^2 over each row   " + _MATRIX + " float32"),
+        ("gelu_gradient", r"gelu backward and its sum over the rows   " + _MATRIX + " float32"),
+        _TEXT],
 }
 _PATTERNS = {program: [(kind, re.compile(text.replace("#", _NUMBER))) for kind, text in texts]
              for program, texts in _TEXTS.items()}

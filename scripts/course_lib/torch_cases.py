@@ -334,6 +334,20 @@ class Cases:
     def memory_plan(self, steps: int, model: str) -> Case:
         raise CannotDo("no PyTorch counterpart: the graphs are the program's own")
 
+    def chain(self, n: int) -> Case:
+        return Case(lambda y, z: F.gelu((y * z + y) / 2, approximate="tanh") * z + y,
+                    [self.random(n), self.random(n)], compiles=True)
+
+    def deviation(self, rows: int, cols: int) -> Case:
+        return Case(lambda x, m: (x - m).square().mean(1), [self.random(rows, cols), self.random(rows, 1)],
+                    compiles=True)
+
+    def gelu_gradient(self, rows: int, cols: int) -> Case:
+        def gradient(grad, x):
+            grad_x = torch.ops.aten.gelu_backward(grad, x, approximate="tanh")
+            return grad_x, grad_x.sum(0)
+        return Case(gradient, [self.random(rows, cols), self.random(rows, cols)], compiles=True)
+
     def network(self, batch: int, inputs: int, hidden: int, outputs: int) -> Case:
         raise CannotDo("no PyTorch counterpart: the program's own copies are timed")
 

@@ -6,6 +6,7 @@
 
 #include "common/program.h"
 #include "common/rounding.h"
+#include "common/sample.h"
 #include "common/sizes.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage8_framework/02_backends/detail/rules.h"
@@ -53,6 +54,10 @@ Comparison check_at(const Floats& result, const std::vector<size_t>& places, Wan
 
 double number(float x) { return static_cast<double>(x); }
 
+// "2^13x67", for the name of a table.
+std::string size(std::int64_t n) { return size_text(static_cast<size_t>(n)); }
+std::string matrix(std::int64_t rows, std::int64_t cols) { return size(rows) + "x" + size(cols); }
+
 Tensor random(Device& device, const Shape& shape, std::uint64_t seed, std::uint32_t stream) {
   const auto count = static_cast<size_t>(Layout::contiguous(shape).elements());
   return Tensor::from_host(device, backends::numbers(seed, stream, count), shape);
@@ -61,7 +66,7 @@ Tensor random(Device& device, const Shape& shape, std::uint64_t seed, std::uint3
 // gelu((y z + y) / 2) z + y
 Expression chain(std::int64_t n, std::uint64_t seed, Device& device) {
   Expression e;
-  e.name = "gelu((y z + y) / 2) z + y   n=" + std::to_string(n) + " float32";
+  e.name = "gelu((y z + y) / 2) z + y   n=" + size(n) + " float32";
   e.inputs = {random(device, {n}, seed, 0), random(device, {n}, seed, 1)};
   e.work.bytes = 3.0 * sizeof(float) * static_cast<double>(n);
   e.work.operations = 16.0 * static_cast<double>(n);
@@ -87,8 +92,7 @@ Expression chain(std::int64_t n, std::uint64_t seed, Device& device) {
 // mean of (x - m)^2 over each row, m of a row
 Expression deviation(std::int64_t rows, std::int64_t cols, std::uint64_t seed, Device& device) {
   Expression e;
-  e.name = "mean of (x - m)^2 over rows   rows=" + std::to_string(rows) +
-           " cols=" + std::to_string(cols) + " float32";
+  e.name = "mean of (x - m)^2 over each row   " + matrix(rows, cols) + " float32";
   e.inputs = {random(device, {rows, cols}, seed, 2), random(device, {rows, 1}, seed, 3)};
   const double n = static_cast<double>(rows * cols);
   e.work.bytes = sizeof(float) * (n + 2 * static_cast<double>(rows));
@@ -117,8 +121,7 @@ Expression deviation(std::int64_t rows, std::int64_t cols, std::uint64_t seed, D
 // dx = gelu'(x) dy, and its sum over the rows: what goes back through a layer's gelu and bias
 Expression gradient(std::int64_t rows, std::int64_t cols, std::uint64_t seed, Device& device) {
   Expression e;
-  e.name = "gelu backward and its sum over columns   rows=" + std::to_string(rows) +
-           " cols=" + std::to_string(cols) + " float32";
+  e.name = "gelu backward and its sum over the rows   " + matrix(rows, cols) + " float32";
   e.inputs = {random(device, {rows, cols}, seed, 4), random(device, {rows, cols}, seed, 5)};
   const double n = static_cast<double>(rows * cols);
   e.work.bytes = sizeof(float) * (3 * n + static_cast<double>(cols));
