@@ -179,8 +179,8 @@ class Pass {
     if (work == nullptr) {
       try {
         work = std::make_shared<PluginWork>(*call->seat, program, how_.by);
-      } catch (const std::invalid_argument&) {
-        if (how_.by == Fusion::By::compiled) throw;
+      } catch (const std::invalid_argument& refusal) {
+        if (how_.by == Fusion::By::compiled) throw std::runtime_error(refusal.what());
         return false;  // they stay as they are
       }
     }
