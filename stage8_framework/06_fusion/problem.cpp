@@ -183,6 +183,23 @@ std::vector<Expression> expressions(const Options& options, Device& device) {
           gradient(rows, n / rows, seed, device)};
 }
 
+Expression sum_of_two(const Options& options, Device& device) {
+  const auto n = static_cast<std::int64_t>(options.sizes[kElements]);
+  Expression e;
+  e.name = "y + z   n=" + size(n) + " float32";
+  e.inputs = {random(device, {n}, options.seed, 0), random(device, {n}, options.seed, 1)};
+  e.work.bytes = 3.0 * sizeof(float) * static_cast<double>(n);
+  e.work.operations = static_cast<double>(n);
+  e.run = [](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {in[0] + in[1]}; };
+  e.check = [in = e.inputs](const std::vector<Tensor>& results) {
+    const Floats y = in[0].to_host<float>(), z = in[1].to_host<float>();
+    const Floats got = results[0].to_host<float>();
+    return check_at(got, sample(got.size(), 1 << 20),
+                    [&](size_t i) { return std::pair(number(y[i] + z[i]), 0.0); });
+  };
+  return e;
+}
+
 Recorded recorded(const Expression& expression) {
   Recorded made;
   made.graph = framework::capture([&] { made.results = expression.run(expression.inputs); });

@@ -33,6 +33,8 @@ struct Expression {
   std::function<Comparison(const std::vector<Tensor>& results)> check;
 };
 std::vector<Expression> expressions(const Options& options, Device& device);
+// What nothing that reads two arrays and writes one can be faster than: y + z.
+Expression sum_of_two(const Options& options, Device& device);
 
 // A graph of the expression, and the tensors that its replays write.
 struct Recorded {
