@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(kThreads) interpret(const Bytecode code
     // goes: to a slot, to outputs (about 15 lines)
     if (step.from[0].slot != kBefore) fetch(x, self, step.from[0]);
     switch (step.code) {
-      case kLoad:
+      default:  // kLoad: there are no others
         load_input(x, code, self, step.input);
         break;
 #define FORMULA(name, inputs, expression)                                                    \
