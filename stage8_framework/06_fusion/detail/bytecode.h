@@ -3,9 +3,8 @@
 //
 //   elements of a block   | 4 of thread 0 | 4 of thread 1 | ... | 4 of thread 0 | 4 of thread 1 ...
 //                         group 0                               group 1
-//   shared memory         [slot][group][thread] of float4: neighbours in a wave read neighbours,
-//   and
-//                         no thread reads what another one has written
+//   shared memory         [slot][group][thread] of float4: neighbours in a wave read neighbours.
+//                         No thread reads what another one has written.
 #pragma once
 
 #include <cstdint>
