@@ -29,7 +29,9 @@ TEST_CASE("a plug-in that can't be used says why in one line") {
   require_refused(kBroken + "/libcourse_none.so", "No such file");
   require_refused(kBroken + "/libcourse_broken_symbol.so", "exports no course_backend()");
   require_refused(kBroken + "/libcourse_broken_version.so",
-                  "version of the table is 2, this program's is 1: build it again");
+                  "version of the table is " + std::to_string(COURSE_ABI_VERSION + 1) +
+                      ", this program's is " + std::to_string(COURSE_ABI_VERSION) +
+                      ": build it again");
   require_refused(kBroken + "/libcourse_broken_bytes.so", "size of the table is 8, this program's");
   require_refused(kBroken + "/libcourse_broken_empty.so", "lacks a function");
   require_refused(kBroken + "/libcourse_broken_null.so", "returned no table");
@@ -66,7 +68,8 @@ TEST_CASE("$COURSE_BACKENDS is searched first, and what it has is said") {
   CAPTURE(outcome.text);
   REQUIRE(outcome.says("plug-in broken_symbol: it exports no course_backend()"));
   REQUIRE(outcome.says("runtime_error device broken_version: " + kBroken +
-                       "/libcourse_broken_version.so: its version of the table is 2"));
+                       "/libcourse_broken_version.so: its version of the table is " +
+                       std::to_string(COURSE_ABI_VERSION + 1)));
   REQUIRE(outcome.says("reference is there"));  // beside the program
 }
 
