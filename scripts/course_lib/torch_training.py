@@ -111,6 +111,17 @@ class Trainer:
         wait_for(self.order.device)
         return 1e3 * (time.perf_counter() - start)
 
+    def peak_bytes(self) -> int | None:
+        """What a step has in use at most, above what is there between two steps (parameters, gradients, the
+        optimizer's state, the data). None where nobody counts."""
+        device = self.order.device
+        if device.type != "cuda":
+            return None
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        self.step(self.order[0])
+        return torch.cuda.max_memory_allocated(device) - before
+
     def series(self) -> dict:
         """The losses of one more training, which nobody times: of each step where there is one epoch, else
         the mean of each epoch, at most 100 of them, with the accuracy where there are test images."""
@@ -194,9 +205,10 @@ def describe(trainer: Trainer, ms: float) -> str:
     if task.is_text:
         tokens = task.epochs * task.steps * task.batch * task.inputs.shape[1]
         note += f", {tokens / ms / 1e3:.3g} M tokens/s"
-    if task.test:
-        return f"{note}, test accuracy {accuracy_of(trainer):.2f}%"
-    return f"{note}, last loss {trainer.loss.item():.3g}"
+    note += (f", test accuracy {accuracy_of(trainer):.2f}%" if task.test
+             else f", last loss {trainer.loss.item():.3g}")
+    peak = trainer.peak_bytes() if type(trainer) is Trainer else None  # a graph keeps what it has had
+    return note if peak is None else f"{note}, at most {peak / 1e6:.3g} MB live in a step"
 
 
 class Trainings:
