@@ -2,6 +2,7 @@
 //
 //   the axes are the last ones      a row of memory for each result       reduce_rows
 //   the axes are the first ones     a column of memory for each result    reduce_columns
+//   all but some in the middle      a row for each result and first index, then reduce_columns
 //   any other axes                  8.1 copies them behind the others, then reduce_rows
 //
 // Where there are few results, each is first made of parts, so that the device has enough blocks.
@@ -94,10 +95,20 @@ struct Task {
   bool is_copied = false, are_columns = false;
   size_t results, count;  // elements of each result
   Parts parts;
+  size_t outer = 0;  // the first indices, where the results' axes lie between reduced ones
+
+  bool is_between() const { return outer > 0; }
 
   size_t copy_bytes() const { return is_copied ? results * count * sizeof(float) : 0; }
-  size_t part_bytes() const { return parts.count > 1 ? results * parts.count * sizeof(float) : 0; }
+  size_t part_bytes() const {
+    const size_t many = is_between() ? outer : parts.count;
+    return many > 1 ? results * many * sizeof(float) : 0;
+  }
 };
+
+// The sum over images and pixels is one such: (images, channels, pixels). Rows that are short would
+// leave most threads of a block without work, and many images want parts.
+constexpr size_t kLeastInner = 64, kMostOuter = kLeastOfThread * kRowsAtOnce;
 Task task_of(const CourseCall& call) {
   const CourseTensor& x = call.inputs[0];
   const auto mask = static_cast<unsigned>(call.attributes[0]);
@@ -105,16 +116,23 @@ Task task_of(const CourseCall& call) {
   task.results = elements(call.outputs[0]);
   task.count = 1;
   bool are_last = true, are_first = true, seen_reduced = false, seen_kept = false;
+  size_t outer = 1, inner = 1;  // of the reduced axes in front of the kept ones, and behind them
+  bool is_divided = false;      // by a reduced axis: the kept axes are no neighbours
   for (int axis = 0; axis < x.rank; ++axis) {
     const bool is_reduced = mask >> axis & 1;
     if (is_reduced) task.count *= extent(x, axis);
     if (extent(x, axis) == 1) continue;
     if (is_reduced && seen_kept) are_first = false;
     if (!is_reduced && seen_reduced) are_last = false;
+    if (is_reduced) (seen_kept ? inner : outer) *= extent(x, axis);
+    if (!is_reduced && inner > 1) is_divided = true;
     (is_reduced ? seen_reduced : seen_kept) = true;
   }
   task.are_columns = !are_last && are_first && is_contiguous(x);
-  task.is_copied = !task.are_columns && !(are_last && is_contiguous(x));
+  if (!are_first && !are_last && !is_divided && is_contiguous(x) && inner >= kLeastInner &&
+      outer <= kMostOuter)
+    task.outer = outer;
+  task.is_copied = !task.are_columns && !task.is_between() && !(are_last && is_contiguous(x));
   task.parts = task.are_columns
                    ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
                    : divided(task.results, task.count, kBlock);
@@ -129,7 +147,9 @@ size_t workspace(const CourseCall& call) {
 const char* supports(const CourseCall& call) {
   if (const char* reason = unless_f32(call)) return reason;
   const Task task = task_of(call);
-  return task.results * task.parts.count >= size_t{1} << 31 ? "2^31 results or more" : nullptr;
+  return task.results * std::max(task.parts.count, task.outer) >= size_t{1} << 31
+             ? "2^31 results or more"
+             : nullptr;
 }
 
 template <class F>
@@ -147,16 +167,27 @@ void run(const CourseCall& call, hipStream_t stream, float divisor) {
   float* const y = floats(call.outputs[0]);
   float* const of_parts = copied + task.copy_bytes() / sizeof(float);
   const size_t parts = task.parts.count, length = task.parts.length;
+  const auto of_columns = [&](float* to, const float* from, size_t count, size_t many, size_t each,
+                              float by) {
+    LAUNCH_ON(stream, reduce_columns<F>,
+              dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
+                   static_cast<unsigned>(many)),
+              dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, each, by);
+  };
+  const auto of_rows = [&](float* to, const float* from, size_t rows, size_t count, size_t many,
+                           size_t each, float by) {
+    LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(rows * many), kBlock, 0, to, from,
+              count, each, static_cast<unsigned>(many), by);
+  };
+  if (task.is_between()) {
+    const size_t inner = task.count / task.outer;
+    of_rows(of_parts, x, task.results * task.outer, inner, 1, inner, 1);
+    return of_columns(y, of_parts, task.outer, 1, task.outer, divisor);
+  }
   const auto launch = [&](float* to, const float* from, size_t count, size_t many, size_t each,
                           float by) {
-    if (task.are_columns)
-      LAUNCH_ON(stream, reduce_columns<F>,
-                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                     static_cast<unsigned>(many)),
-                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, each, by);
-    else
-      LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * many), kBlock, 0, to,
-                from, count, each, static_cast<unsigned>(many), by);
+    task.are_columns ? of_columns(to, from, count, many, each, by)
+                     : of_rows(to, from, task.results, count, many, each, by);
   };
   if (parts == 1) return launch(y, x, task.count, 1, std::max(task.count, size_t{1}), divisor);
   launch(of_parts, x, task.count, parts, length, 1);
