@@ -162,7 +162,7 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool is_causal) {
   const std::vector<Tensor> parts = unbind(qkv.reshape({B, T, 3, heads, C / heads}), 2);
   const auto by_head = [&](size_t i) { return parts[i].transpose(1, 2); };
   const Tensor out =
-      attention(by_head(0), by_head(1), by_head(2), is_causal, 1 / root(C / heads)).first;
+      attention(by_head(0), by_head(1), by_head(2), is_causal, 1 / root(C / heads), true).first;
   return reshaped(out.transpose(1, 2), {B, T, C});
 }
 
