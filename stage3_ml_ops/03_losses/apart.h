@@ -20,6 +20,7 @@ void launch_gradient_apart(float* grad, const float* factor, const float* logits
                            hipStream_t stream = nullptr);
 
 inline constexpr size_t kShortRow = 16;         // classes that one thread may read
+inline constexpr size_t kRowOfWave = 512;       // that one wave may read
 inline constexpr size_t kCountedByWave = 4096;  // more labels are counted by a launch of their own
 
 }  // namespace losses

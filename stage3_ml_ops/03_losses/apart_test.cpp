@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage3_ml_ops/03_losses/batches_for_tests.h"
 
 using namespace losses_test;
@@ -48,7 +49,7 @@ Batch ignoring(size_t rows, size_t classes, size_t every) {
 
 TEST_CASE("loss and gradient apart, of any shape, some of whose rows are ignored") {
   for (const size_t rows : {0, 1, 2, 5, 33, 64, 255, 256, 257})
-    for (const size_t classes : {1, 2, 10, 15, 16, 17, 65, 131})
+    for (const size_t classes : {1, 2, 10, 15, 16, 17, 65, 131, 513})
       for (const size_t every : {size_t{2}, size_t{3}, rows + 1}) {
         CAPTURE(rows, classes, every);
         const Batch batch = ignoring(rows, classes, every);
@@ -92,6 +93,18 @@ TEST_CASE("loss and gradient apart at any alignment, of long rows, and in the lo
                       places.workspace(), nullptr);
     REQUIRE(same_bits(d_x.to_host(), apart.grad));
   }
+}
+
+TEST_CASE("the loops over rows work for any number of blocks, apart, too") {
+  for (const size_t blocks : {1, 3})
+    for (const size_t classes : {3, 17, 513}) {
+      CAPTURE(blocks, classes);
+      const Batch batch = ignoring(300, classes, 3);
+      const vector_add::FewBlocks few(blocks);
+      const Comparison loss = check(kLoss, batch), gradient = check(kGradient, batch);
+      REQUIRE_OK(loss);
+      REQUIRE_OK(gradient);
+    }
 }
 
 TEST_CASE("the gradient apart is multiplied by its factor") {
