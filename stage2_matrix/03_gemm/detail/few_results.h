@@ -48,27 +48,30 @@ inline constexpr int kLongThreads = 256;
 inline constexpr int kTermsAtOnce = 4;  // of a thread
 inline constexpr int kMostWaves = 8;    // of kLongThreads threads: a wave has 32 lanes or more
 
+// One exchange: the lanes that are `distance` apart keep kKept sums each. Then the next one. The
+// number of the first sum that is kept grows. A loop over kKept would keep the sums in memory.
+template <int kKept>
+__device__ inline void exchange_halves(float (&sums)[kResults], int distance, int& first) {
+  if (distance == 0) return;
+  const bool is_upper = (gpu::lane_id() & distance) != 0;
+  GPU_UNROLL
+  for (int j = 0; j < kKept; ++j) {
+    const float given = is_upper ? sums[j] : sums[j + kKept];
+    const float own = is_upper ? sums[j + kKept] : sums[j];
+    sums[j] = own + gpu::wave_shfl_xor(given, distance);
+  }
+  if (is_upper) first += kKept;
+  if constexpr (kKept > 1) exchange_halves<kKept / 2>(sums, distance / 2, first);
+}
+
 // Adds up the sums of all lanes. A lane is left with kResults / wave_size() of them, in front; the
 // number of the first one is returned. All lanes of the wave call it.
 //
 //   lanes 2^k apart exchange halves:   lane 0   | 0 1 2 3 | 4 5 6 7 |    keeps 0 to 3
 //                                      lane 2^k | 0 1 2 3 | 4 5 6 7 |    keeps 4 to 7
 __device__ inline int add_lanes(float (&sums)[kResults]) {
-  const int lane = gpu::lane_id();
-  int first = 0, distance = gpu::wave_size() / 2;
-  GPU_UNROLL
-  for (int kept = kResults / 2; kept > 0; kept /= 2) {
-    if (distance == 0) break;
-    const bool is_upper = (lane & distance) != 0;
-    GPU_UNROLL
-    for (int j = 0; j < kept; ++j) {
-      const float given = is_upper ? sums[j] : sums[j + kept];
-      const float own = is_upper ? sums[j + kept] : sums[j];
-      sums[j] = own + gpu::wave_shfl_xor(given, distance);
-    }
-    if (is_upper) first += kept;
-    distance /= 2;
-  }
+  int first = 0;
+  exchange_halves<kResults / 2>(sums, gpu::wave_size() / 2, first);
   return first;
 }
 
@@ -102,6 +105,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kLongThreads, 1)
     }
     GPU_UNROLL
     for (int u = 0; u < kTermsAtOnce; ++u) {
+      if (k0 + static_cast<size_t>(u * kLongThreads) >= p.K) break;  // no thread has such a term
       GPU_UNROLL
       for (int i = 0; i < kResults; ++i) sums[i] += a_k[u][i / kSide] * b_k[u][i % kSide];
     }
