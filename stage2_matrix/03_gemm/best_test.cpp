@@ -60,6 +60,51 @@ TEST_CASE("slices of K add up, whether they get something or nothing") {
   }
 }
 
+TEST_CASE("few results: short and long sums of any size, layout, gap and batch") {
+  constexpr Extents kSizes[] = {{1, 1, 1},    {1, 1, 0},    {8, 32, 16},   {9, 33, 17},
+                                {4, 8, 2},    {8, 2, 4},    {64, 10, 128}, {10, 16, 64},
+                                {7, 9, 255},  {8, 8, 256},  {15, 17, 257}, {3, 5, 1023},
+                                {5, 3, 1024}, {9, 7, 1025}, {2, 70, 300},  {0, 5, 7}};
+  size_t turn = 0;
+  for (const Extents& size : kSizes)
+    for (const Layout layout : kLayouts)
+      for (const float alpha : {1.0f, -2.0f, 0.0f}) {
+        Problem::Options options;
+        options.alpha = alpha, options.beta = turn % 3 == 0 ? 0 : turn % 3 == 1 ? 1 : 3;
+        options.gap = ++turn % 4;
+        options.offset_a = turn / 2 % 4, options.offset_b = turn / 3 % 4;
+        options.offset_c = turn / 4 % 4;
+        CAPTURE(size.M, size.N, size.K, static_cast<int>(layout), alpha, options.beta, options.gap);
+        Problem exact(layout, size, options);
+        options.numbers = Numbers::floats;
+        Problem rounded(layout, size, options);
+        for (const auto launch : {gemm_test::launch_short_sums, gemm_test::launch_long_sums})
+          for (Problem* problem : {&exact, &rounded})
+            REQUIRE_OK(problem->check([&](const Product& p) { launch(p, nullptr); }));
+      }
+}
+
+TEST_CASE("few results: a batch is as many products") {
+  constexpr size_t kBatch = 3, M = 9, N = 11, K = 40;
+  const std::vector<float> a = testing::random_integers(kBatch * M * K, 1);
+  const std::vector<float> b = testing::random_integers(kBatch * K * N, 2);
+  for (const auto launch : {gemm_test::launch_short_sums, gemm_test::launch_long_sums}) {
+    Guarded<float> d_a(a, 0), d_b(b, 0), d_c(kBatch * M * N, 0);
+    Product p = gemm::contiguous(d_c.data(), d_a.data(), d_b.data(), M, N, K);
+    p.batch = kBatch, p.stride_a = M * K, p.stride_b = K * N, p.stride_c = M * N;
+    launch(p, nullptr);
+    const std::vector<float> c = d_c.to_host();
+    for (size_t z = 0; z < kBatch; ++z)
+      for (size_t i = 0; i < M; ++i)
+        for (size_t j = 0; j < N; ++j) {
+          float want = 0;
+          for (size_t k = 0; k < K; ++k) want += a[(z * M + i) * K + k] * b[(z * K + k) * N + j];
+          REQUIRE(c[(z * M + i) * N + j] == want);
+        }
+    REQUIRE((d_a.intact() && d_b.intact() && d_c.intact()));
+  }
+}
+
 TEST_CASE("an epilogue gets each sum with its row and column") {
   constexpr size_t kRows = 70, kCols = 134, kDepth = 30;
   const std::vector<float> bias = testing::random_integers(kCols, 3);
@@ -69,8 +114,9 @@ TEST_CASE("an epilogue gets each sum with its row and column") {
     const auto want = [&](size_t i) {
       return std::fmax(problem.reference.c[i] + static_cast<double>(bias[i % kCols]), 0.0);
     };
-    REQUIRE_OK(problem.check(
-        [&](const Product& p) { gemm_test::launch_bias_relu(p, d_bias.data(), nullptr); }, want,
-        [](size_t) { return 0.0; }));
+    for (const auto launch : {gemm_test::launch_bias_relu, gemm_test::launch_long_sums_bias_relu,
+                              gemm_test::launch_short_sums_bias_relu})
+      REQUIRE_OK(problem.check([&](const Product& p) { launch(p, d_bias.data(), nullptr); }, want,
+                               [](size_t) { return 0.0; }));
   }
 }

@@ -16,6 +16,12 @@ void launch_medium(const Product& p, hipStream_t stream) {
 void launch_small(const Product& p, hipStream_t stream) {
   gemm::launch_product<gemm::Small, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
 }
+void launch_short_sums(const Product& p, hipStream_t stream) {
+  gemm::launch_short_sums(p, gemm::alpha_beta(p), stream);
+}
+void launch_long_sums(const Product& p, hipStream_t stream) {
+  gemm::launch_long_sums(p, gemm::alpha_beta(p), stream);
+}
 
 // Each tile that best() chooses from.
 size_t count_candidates() {
@@ -37,6 +43,12 @@ struct BiasRelu {
 
 void launch_bias_relu(const Product& p, const float* bias, hipStream_t stream) {
   gemm::best(p, BiasRelu{bias}, stream);
+}
+void launch_long_sums_bias_relu(const Product& p, const float* bias, hipStream_t stream) {
+  gemm::launch_long_sums(p, BiasRelu{bias}, stream);
+}
+void launch_short_sums_bias_relu(const Product& p, const float* bias, hipStream_t stream) {
+  gemm::launch_short_sums(p, BiasRelu{bias}, stream);
 }
 void launch_nt_only(const Product& p, hipStream_t stream) {
   gemm::best<gemm::Layouts<gemm::Layout::NT>>(p, BiasRelu{nullptr}, stream);

@@ -10,14 +10,19 @@ namespace gemm_test {
 
 using gemm::Product;
 
-// best()'s tiles for smaller products, and each tile that it chooses from.
+// best()'s tiles for smaller products, its kernels for few results, and each tile that it chooses
+// from.
 void launch_medium(const Product& p, hipStream_t stream);
 void launch_small(const Product& p, hipStream_t stream);
+void launch_short_sums(const Product& p, hipStream_t stream);
+void launch_long_sums(const Product& p, hipStream_t stream);
 size_t count_candidates();
 void launch_candidate(size_t index, const Product& p, hipStream_t stream);
 
 // best() with an epilogue: max(0, C + bias of the column), of all layouts or of NT only.
 void launch_bias_relu(const Product& p, const float* bias, hipStream_t stream);
+void launch_long_sums_bias_relu(const Product& p, const float* bias, hipStream_t stream);
+void launch_short_sums_bias_relu(const Product& p, const float* bias, hipStream_t stream);
 void launch_nt_only(const Product& p, hipStream_t stream);
 
 // Wrong kernels.

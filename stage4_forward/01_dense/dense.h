@@ -60,7 +60,7 @@ template <class Activation>
 void launch_fused_epilogue(float* y, const float* x, size_t batch, const Layer& layer,
                            const gemv::Workspace& workspace, hipStream_t stream = nullptr);
 
-// What later steps call: fused_epilogue, which needs no workspace.
+// What later steps call: fused_epilogue, which needs no workspace. Compiled for Tanh, too.
 template <class Activation>
 void forward(float* y, const float* x, size_t batch, const Layer& layer,
              hipStream_t stream = nullptr);

@@ -129,6 +129,17 @@ TEST_CASE("any shape and alignment stays within its bound") {
   }
 }
 
+TEST_CASE("forward has a function that the ladder does not have") {
+  for (const Shape& shape : kShapes) {
+    const auto launch = [](float* y, const float* x, size_t batch, const Layer& layer,
+                           const gemv::Workspace&, hipStream_t stream) {
+      dense::forward<activations::Tanh>(y, x, batch, layer, stream);
+    };
+    CAPTURE(shape.batch, shape.in, shape.out);
+    REQUIRE_OK(check<activations::Tanh>(launch, Inputs(shape), 1));
+  }
+}
+
 TEST_CASE("products of integers are exact: nothing is missed, doubled or in another's place") {
   for (const Shape& shape : {Shape{33, 65, 17}, Shape{5, 300, 131}}) {
     const Inputs in(shape, random_integers);

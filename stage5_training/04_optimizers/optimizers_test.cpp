@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "common/testing.h"
 #include "stage1_vector/01_vector_add/few_blocks_for_tests.h"
 #include "stage5_training/04_optimizers/arenas_for_tests.h"
+#include "stage5_training/04_optimizers/counted.h"
 #include "stage5_training/04_optimizers/reference.h"
 
 using namespace optimizers_test;
@@ -244,6 +246,54 @@ TEST_CASE("a captured step can be replayed, with a learning rate that changes") 
     CAPTURE(name(kind));
     REQUIRE(second.to_host()[0].step == 10);
     REQUIRE(replayed.to_host() == eager.to_host());
+  }
+}
+
+// On the device: what launch_counted_update() takes, with `steps` behind it.
+struct Counter {
+  explicit Counter(std::int64_t steps) : step(std::vector<std::int64_t>{steps}) {}
+  CountedStep at(float learning_rate) {
+    rate = DeviceBuffer<float>(std::vector<float>{learning_rate});
+    return {{}, rate.data(), step.data(), finished.data()};
+  }
+  DeviceBuffer<float> rate{std::vector<float>{0}};
+  DeviceBuffer<std::int64_t> step;
+  DeviceBuffer<unsigned> finished{std::vector<unsigned>{0}};
+};
+
+TEST_CASE("a step that is counted and done in one launch has the bits of two launches") {
+  for (const Kind kind : kKinds)
+    for (const size_t n : {0, 1, 3, 4, 255, 1003, 5000, 101776})
+      for (const size_t blocks : {0, 1, 3}) {
+        const Values values(n);
+        CAPTURE(name(kind), n, blocks);
+        Arena in_two(kind, values, 1, 1), in_one(kind, values, 1, 1);
+        Counter counter(6);
+        DeviceBuffer<Schedule> schedule = make_schedule({}, 6);
+        std::unique_ptr<vector_add::FewBlocks> few;
+        if (blocks > 0) few = std::make_unique<vector_add::FewBlocks>(blocks);
+        for (std::int64_t t = 7; t <= 9; ++t) {  // `finished` is 0 again for the next one
+          step(kind, in_two.tensor(), schedule.data());
+          launch_counted_update(kind, in_one.tensor(), counter.at(Hyperparameters{}.learning_rate));
+          REQUIRE(counter.step.to_host()[0] == t);
+        }
+        REQUIRE(in_one.intact());
+        REQUIRE(testing::same_bits(in_one.to_host(), in_two.to_host()));
+      }
+}
+
+TEST_CASE("a counted step takes the learning rate that is on the device") {
+  const Values values(1003);
+  for (const Kind kind : kKinds) {
+    Arena in_two(kind, values), in_one(kind, values);
+    Hyperparameters hyper;
+    hyper.learning_rate = 0.25f;
+    DeviceBuffer<Schedule> schedule = make_schedule(hyper);
+    Counter counter(0);
+    step(kind, in_two.tensor(), schedule.data());
+    launch_counted_update(kind, in_one.tensor(), counter.at(hyper.learning_rate));
+    CAPTURE(name(kind));
+    REQUIRE(testing::same_bits(in_one.to_host(), in_two.to_host()));
   }
 }
 

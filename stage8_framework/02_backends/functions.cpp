@@ -184,13 +184,23 @@ Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& g
                           const Tensor& mean, const Tensor& rstd, const Triple& out) {
   return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd}, {}, out);
 }
-Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
-  return pair("attention", {&q, &k, &v}, {static_cast<double>(causal), scale});
+Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+               bool are_joined) {
+  Call call = call_of("attention", {&q, &k, &v}, {static_cast<double>(causal), scale});
+  if (are_joined && q.rank() == 4) {
+    const Shape& s = q.shape();
+    call.outputs[0] =
+        Tensor::empty(q.device(), {s[0], s[2], s[1], s[3]}, q.dtype()).transpose(1, 2);
+    call.output_count = call.op->output_count;
+  }
+  run(call);
+  return {call.outputs[0], call.outputs[1]};
 }
 Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, const Tensor& lse, bool causal, double scale) {
+                          const Tensor& out, const Tensor& lse, bool causal, double scale,
+                          const Triple& gradients) {
   return triple("attention_backward", {&grad_out, &q, &k, &v, &out, &lse},
-                {static_cast<double>(causal), scale});
+                {static_cast<double>(causal), scale}, gradients);
 }
 
 void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, const Tensor& grad,

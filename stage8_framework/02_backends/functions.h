@@ -108,11 +108,13 @@ Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias,
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
                           const Tensor& mean, const Tensor& rstd,
                           const Triple& out = {});  // of x, gain, bias
-Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-               double scale);  // out, lse
+// out and lse. Where `are_joined`, out is a view of (B, Tq, H, D), for who puts the heads side by
+// side.
+Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+               bool are_joined = false);
 Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, const Tensor& lse, bool causal,
-                          double scale);  // of q, k, v
+                          const Tensor& out, const Tensor& lse, bool causal, double scale,
+                          const Triple& gradients = {});  // of q, k, v
 
 // ---- In place: `step` () of i64 counts the calls, and is read and written on the device ---------
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "common/testing.h"
 #include "stage8_framework/02_backends/registry.h"
@@ -88,6 +90,25 @@ TEST_CASE("each function calls its operation with its inputs in order") {
   const Triple of = attention_backward(q, q, q, q, out, lse, true, 0.5);
   REQUIRE((of.first.shape() == q.shape() && of.third.shape() == q.shape()));
   REQUIRE(host(of.third) == Floats{1.5f, 1.5f, 1.5f, 1.5f, 0.5f, 0.5f, 0.5f, 0.5f});
+}
+
+TEST_CASE("attention writes the heads side by side if it is told to") {
+  Device& on = device("own");
+  const auto some = [&](const Shape& shape, std::uint32_t stream) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    return Tensor::from_host(on, testing::random_floats(static_cast<size_t>(count), stream), shape);
+  };
+  for (const auto& [T, D] : {std::pair<std::int64_t, std::int64_t>{5, 3}, {33, 16}, {1, 1}}) {
+    const Tensor q = some({2, 3, T, D}, 1), k = some({2, 3, T, D}, 2), v = some({2, 3, T, D}, 3);
+    const auto [apart, lse] = attention(q, k, v, true, 0.5);
+    const auto [joined, same] = attention(q, k, v, true, 0.5, true);
+    REQUIRE((joined.shape() == q.shape() && joined.transpose(1, 2).is_contiguous()));
+    REQUIRE((host(joined.contiguous()) == host(apart) && host(same) == host(lse)));
+    const Triple grads = attention_backward(apart, q, k, v, apart, lse, true, 0.5);
+    const Triple others = attention_backward(joined, q, k, v, joined, lse, true, 0.5);
+    REQUIRE((host(others.first) == host(grads.first) && host(others.third) == host(grads.third)));
+  }
 }
 
 TEST_CASE("a name that no operation has", "[harness]") {

@@ -50,6 +50,26 @@ TEST_CASE("sums and maxima of long columns and rows") {
   check({&framework::op_named("max"), {x}, {1, 0}});
 }
 
+TEST_CASE("sums and maxima over images and pixels") {
+  struct Size {
+    Shape shape;
+    double axes;  // bit d is axis d
+  };
+  for (const auto& [shape, axes] :
+       {Size{{5, 3, 8, 8}, 13}, Size{{3, 7, 9, 11}, 13}, Size{{1, 4, 10, 10}, 13},
+        Size{{2, 3, 5, 70}, 9}, Size{{2, 3, 5, 67}, 11}, Size{{20, 9, 65}, 5}, Size{{5, 3, 63}, 5},
+        Size{{2, 3, 4, 70}, 10}, Size{{3, 1, 5, 1, 71}, 17}}) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    const Input x = dense(shape, numbers(count, 0, random_numbers::integer));
+    check({&framework::op_named("sum"), {x}, {axes, 0}});
+    check({&framework::op_named("mean"), {x}, {axes, 1}});
+    Input largest = dense(shape, numbers(count, 1));
+    largest.storage[largest.storage.size() / 2] = 2;  // the term that check() changes
+    check({&framework::op_named("max"), {largest}, {axes, 0}});
+  }
+}
+
 TEST_CASE("a small product of long columns, as the gradient of a layer's weights") {
   for (const std::int64_t K : {511, 512, 1543, 4096})
     for (const bool has_lone_column : {false, true}) {

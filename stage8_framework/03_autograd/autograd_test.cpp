@@ -15,6 +15,7 @@
 #include "stage8_framework/02_backends/fake_for_tests.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/plugin_device.h"
+#include "stage8_framework/03_autograd/rules.h"
 
 using namespace framework;
 
@@ -342,6 +343,21 @@ TEST_CASE("after an error in the middle no gradient has changed, and all goes on
   REQUIRE(failures > 20);
 }
 
+TEST_CASE("an output that is given is written where nobody else has it") {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor held = Tensor::empty(reference(), {2});
+  Call seen;
+  seen.op = &op_named("neg"), seen.input_count = seen.output_count = 1;
+  seen.inputs[0] = x;
+  Call own = seen;
+  seen.outputs[0] = held;
+  REQUIRE_THROWS_AS(run(seen), std::invalid_argument);
+  own.outputs[0] = Tensor::empty(reference(), {2, 2}).select(1, 1);
+  run(own);
+  sum(own.outputs[0]).backward();
+  REQUIRE((host(own.outputs[0].detach()) == Floats{-1, -2} && host(x.grad()) == Floats{-1, -1}));
+}
+
 TEST_CASE("the parts that unbind() makes bring their gradients back to their places") {
   const Tensor x = leaf({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 3, 2});
   const std::vector<Tensor> parts = unbind(x, -2);
@@ -358,4 +374,37 @@ TEST_CASE("the parts that unbind() makes bring their gradients back to their pla
   REQUIRE(error_of([&] { unbind(x, 3); }) ==
           "unbind of f32 (2,3,2) along axis 3: it takes an axis of up to 3 elements");
   REQUIRE_THROWS_AS(unbind(Tensor::empty(reference(), {4, 2}), 0), std::invalid_argument);
+}
+
+TEST_CASE("gradients of unbind()'s parts that lie at equal distances are one tensor") {
+  const Floats values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const Tensor together = Tensor::from_host(reference(), values, {3, 2, 2});
+  const Tensor apart = Tensor::from_host(reference(), values, {12});
+  const Tensor x = leaf(Floats(12, 0), {2, 3, 2});
+  const auto gradient = [&](const std::vector<Tensor>& seeds) {
+    Tensor given[kMaxInputs];
+    const std::vector<Tensor> parts = unbind(x, 1);
+    const Node& node = *parts[0].autograd()->node;
+    WayBack back(node, seeds.data(), given, 1);
+    node.rule->run(back);
+    return given[0];
+  };
+  const auto part = [&](std::int64_t i) { return together.select(0, i); };
+  const auto at = [&](std::int64_t i) { return apart.slice(0, i, i + 4).reshape({2, 2}); };
+  const Tensor in_order = gradient({part(0), part(1), part(2)});
+  REQUIRE(in_order.shares_storage(together));
+  REQUIRE(host(in_order.contiguous()) == Floats{1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12});
+  const auto check = [&](const std::vector<Tensor>& seeds, bool is_one, const Floats& want) {
+    const Tensor got = gradient(seeds);
+    REQUIRE(got.shares_storage(seeds[0]) == is_one);
+    REQUIRE((got.shape() == x.shape() && host(got.contiguous()) == want));
+  };
+  check({part(2), part(1), part(0)}, true, {9, 10, 5, 6, 1, 2, 11, 12, 7, 8, 3, 4});
+  check({part(1), part(1), part(1)}, true, {5, 6, 5, 6, 5, 6, 7, 8, 7, 8, 7, 8});
+  check({at(0), at(1), at(2)}, true, {1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 6});
+  check({at(0), at(1), at(5)}, false, {1, 2, 2, 3, 6, 7, 3, 4, 4, 5, 8, 9});
+  check({part(0).clone(), part(1), part(2)}, false, {1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12});
+  check({part(0), part(1).transpose(0, 1), part(2)}, false,
+        {1, 2, 5, 7, 9, 10, 3, 4, 6, 8, 11, 12});
+  check({part(0), Tensor(), part(2)}, false, {1, 2, 0, 0, 9, 10, 3, 4, 0, 0, 11, 12});
 }

@@ -81,11 +81,9 @@ const std::vector<Computation>& computations() {
        },
        {true, true}},
       {"add with a broadcast",
-       {{3}},
-       [](Device& on, const auto& l) {
-         return random_tensor(on, {4, 3}, 9) + l[0];
-       },
-       {false}},
+       {{2, 4, 5}, {4, 5}, {5}, {4, 1}},
+       [](Device&, const auto& l) { return l[0] + l[1] + l[2] + l[3]; },
+       {false, true, true, true}},
       {"a weight that is used twice, and by others",
        {{3, 3}, {3}},
        [](Device& on, const auto& l) {

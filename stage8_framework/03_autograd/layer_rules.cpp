@@ -134,6 +134,20 @@ void layernorm_rule(WayBack& b) {
   }
 }
 
+namespace {
+
+// Memory for the gradients of q, k and v, one behind the other. Who has taken these from one
+// tensor, as unbind() does, sees them as one then.
+Triple together(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!(q.shape() == k.shape() && q.shape() == v.shape())) return {};
+  Shape all = q.shape();
+  all.insert(0, 3);
+  const Tensor memory = Tensor::empty(q.device(), all, q.dtype());
+  return {memory.select(0, 0), memory.select(0, 1), memory.select(0, 2)};
+}
+
+}  // namespace
+
 // out = P v and lse, where P = softmax(scale q k^T) and lse is what it divides by, as a logarithm.
 // By lse: scale g P k for q, and scale P^T (g q) for k, which is what v gets from an out of g q.
 void attention_rule(WayBack& b) {
@@ -142,7 +156,7 @@ void attention_rule(WayBack& b) {
   const double scale = b.attribute(1);
   if (b.has_grad(0)) {
     const auto [of_q, of_k, of_v] =
-        attention_backward(b.grad(), q, k, v, b.output(), lse, is_causal, scale);
+        attention_backward(b.grad(), q, k, v, b.output(), lse, is_causal, scale, together(q, k, v));
     if (b.wants(0)) b.give(0, of_q);
     if (b.wants(1)) b.give(1, of_k);
     if (b.wants(2)) b.give(2, of_v);

@@ -48,7 +48,9 @@ Tensor WayBack::home(int i) const {
 }
 
 void WayBack::give(int i, const Tensor& grad) {
-  if (wants(i)) autograd::accumulate(given_[i], unbroadcast(grad, shape(i)));
+  if (!wants(i)) return;
+  const bool is_broadcast = !(grad.shape() == shape(i));
+  autograd::accumulate(given_[i], unbroadcast(grad, shape(i), is_broadcast ? home(i) : Tensor()));
 }
 
 }  // namespace framework

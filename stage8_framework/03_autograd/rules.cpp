@@ -17,14 +17,16 @@ Tensor scalar_like(const Tensor& like, double value) {
 }
 Tensor scaled(const Tensor& a, double factor) { return mul(a, scalar_like(a, factor)); }
 
-Tensor unbroadcast(const Tensor& grad, const Shape& shape) {
+Tensor unbroadcast(const Tensor& grad, const Shape& shape, const Tensor& home) {
   if (grad.shape() == shape) return grad;
   const size_t in_front = grad.rank() - shape.rank();
-  Shape axes;
+  Shape axes, left;
   for (size_t d = 0; d < grad.rank(); ++d)
     if (d < in_front || shape[d - in_front] != grad.shape()[d])
       axes.insert(axes.rank(), static_cast<std::int64_t>(d));
-  return sum(grad, axes).reshape(shape);
+    else
+      left.insert(left.rank(), grad.shape()[d]);
+  return sum(grad, axes, false, home.is_defined() ? home.reshape(left) : home).reshape(shape);
 }
 
 namespace {
@@ -236,9 +238,28 @@ void select_index_rule(WayBack& b) {
   give_part(b, [&](const Tensor& all) { return all.select(b.whole(0), b.whole(1)); });
 }
 void expand_rule(WayBack& b) { b.give(0, b.grad()); }  // give() sums
+// The gradients of an unbind() as one tensor, if they lie at equal distances in one storage and
+// have come for every part; else undefined.
+Tensor as_one(const WayBack& b, std::int64_t axis, std::int64_t count) {
+  if (count < 2 || !b.has_grad(0)) return {};
+  const Layout& first = b.grad(0).layout();
+  std::int64_t distance = 0;
+  for (std::int64_t i = 1; i < count; ++i) {
+    const int output = static_cast<int>(i);
+    if (!b.has_grad(output) || !b.grad(output).shares_storage(b.grad(0))) return {};
+    const Layout& part = b.grad(output).layout();
+    if (i == 1) distance = part.offset - first.offset;
+    if (!(part.strides == first.strides) || part.offset != first.offset + i * distance) return {};
+  }
+  Layout all = first;
+  all.shape.insert(static_cast<size_t>(axis), count);
+  all.strides.insert(static_cast<size_t>(axis), distance);
+  return b.grad(0).view(all);
+}
 void unbind_rule(WayBack& b) {  // each part's gradient, 0 where none has come
-  const Tensor all = Tensor::empty(b.device(), b.shape(0), b.dtype());
   const std::int64_t axis = b.whole(0), count = b.shape(0)[static_cast<size_t>(axis)];
+  if (const Tensor one = as_one(b, axis, count); one.is_defined()) return b.give(0, one);
+  const Tensor all = Tensor::empty(b.device(), b.shape(0), b.dtype());
   for (std::int64_t i = 0; i < count; ++i) {
     const int output = static_cast<int>(i);
     all.select(axis, i).copy_from(b.has_grad(output) ? b.grad(output) : scalar_like(all, 0));

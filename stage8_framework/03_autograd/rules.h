@@ -31,7 +31,8 @@ class WayBack {
   std::int64_t whole(int i) const { return static_cast<std::int64_t>(node_.attributes[i]); }
 
   // Where a rule may write the gradient of input i, which it then gives: the home of a leaf that
-  // has no gradient yet. Else undefined. Not for what is summed over axes that were broadcast.
+  // has no gradient yet. Else undefined. For what is summed over axes that were
+  // broadcast, give() asks.
   Tensor home(int i) const;
   bool wants(int i) const { return node_.edges[static_cast<size_t>(i)] != nullptr; }
   // The gradient of input i, summed over what the operation has broadcast. A second one is added.
@@ -59,7 +60,8 @@ const Rule& rule_of(Derivation::Kind kind);
 // The number of rows of the table: kOpCount, or a row of kOps has no rule.
 int rule_count();
 
-// The sum of a tensor over the axes along which it was broadcast from `shape`.
-Tensor unbroadcast(const Tensor& grad, const Shape& shape);
+// The sum of a tensor over the axes along which it was broadcast from `shape`, written to `home` if
+// that is defined; what was not broadcast is returned as it is.
+Tensor unbroadcast(const Tensor& grad, const Shape& shape, const Tensor& home = {});
 
 }  // namespace framework

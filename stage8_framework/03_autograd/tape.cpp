@@ -53,7 +53,8 @@ void before_call(const Call& call) {
   if (!recording) return;
   const Rule& rule = rule_of(*call.op);
   for (int i = 0; i < call.output_count; ++i)
-    if (call.outputs[i].requires_grad() || (call.outputs[i].is_defined() && !rule.is_constant))
+    if (call.outputs[i].requires_grad() ||
+        (call.outputs[i].is_defined() && !rule.is_constant && !call.outputs[i].is_only_handle()))
       throw std::invalid_argument(
           described(call) + ": output " + std::to_string(i) + ", " + call.outputs[i].text() +
           ", is written in place, which has no gradient: do it under NoGrad");

@@ -9,8 +9,8 @@
 //
 // Recorded are calls of run() with a tensor that requires a gradient, and views and copies of one.
 // Such a tensor can't be written in place meanwhile, and no result of one can go into a tensor that
-// was there before: its gradient would be wrong. Under a NoGrad nothing is recorded, and nothing of
-// that is refused. Tensor's own functions:
+// somebody else has: its gradient would be wrong. Under a NoGrad nothing is recorded, and nothing
+// of that is refused. Tensor's own functions:
 //
 //   set_requires_grad()  a leaf: gradients are summed in its grad(). Copies of this handle that are
 //                        made from now on share it. false: this handle has no gradient any more.

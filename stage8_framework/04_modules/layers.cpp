@@ -162,7 +162,7 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool is_causal) {
   const std::vector<Tensor> parts = unbind(qkv.reshape({B, T, 3, heads, C / heads}), 2);
   const auto by_head = [&](size_t i) { return parts[i].transpose(1, 2); };
   const Tensor out =
-      attention(by_head(0), by_head(1), by_head(2), is_causal, 1 / root(C / heads)).first;
+      attention(by_head(0), by_head(1), by_head(2), is_causal, 1 / root(C / heads), true).first;
   return reshaped(out.transpose(1, 2), {B, T, C});
 }
 
@@ -222,12 +222,20 @@ Tensor Flatten::forward(const Tensor& x) {
 
 void Sequential::add(std::unique_ptr<Module> layer) {
   add_module(std::to_string(layers_.size()), *layer);
+  const auto* of_elements = dynamic_cast<const OfElements*>(layer.get());
+  const Linear* linear =
+      parts_.empty() ? nullptr : dynamic_cast<const Linear*>(parts_.back().layer);
+  if (of_elements != nullptr && linear != nullptr)
+    parts_.back() = {nullptr, linear, of_elements->activation};
+  else
+    parts_.push_back({layer.get(), nullptr, Activation::none});
   layers_.push_back(std::move(layer));
 }
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
-  for (const auto& layer : layers_) y = layer->forward(y);
+  for (const auto& [layer, linear, activation] : parts_)
+    y = linear != nullptr ? linear->activated(y, activation) : layer->forward(y);
   return y;
 }
 

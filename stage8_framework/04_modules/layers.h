@@ -25,6 +25,8 @@ class Linear : public Module {
   Linear(Device& device, std::int64_t in, std::int64_t out, bool has_bias = true,
          std::uint64_t seed = next_seed());
   Tensor forward(const Tensor& x) override { return linear(x, weight, bias); }
+  // The same, and a function of each element behind it.
+  Tensor activated(const Tensor& x, Activation f) const { return linear(x, weight, bias, f); }
   Tensor weight, bias;  // (out, in), (out): uniform in +-1 / sqrt(in)
 };
 
@@ -139,16 +141,26 @@ class Flatten : public Module {
   Tensor forward(const Tensor& x) override;
 };
 
-class ReLU : public Module {
+// Functions of each element whose gradient reads their result alone: what they are given need not
+// be stored, so a linear layer can be one operation with them.
+class OfElements : public Module {
  public:
+  explicit OfElements(Activation f) : activation(f) {}
+  const Activation activation;
+};
+class ReLU : public OfElements {
+ public:
+  ReLU() : OfElements(Activation::relu) {}
   Tensor forward(const Tensor& x) override { return relu(x); }
 };
-class Tanh : public Module {
+class Tanh : public OfElements {
  public:
+  Tanh() : OfElements(Activation::tanh) {}
   Tensor forward(const Tensor& x) override { return tanh(x); }
 };
-class Sigmoid : public Module {
+class Sigmoid : public OfElements {
  public:
+  Sigmoid() : OfElements(Activation::sigmoid) {}
   Tensor forward(const Tensor& x) override { return sigmoid(x); }
 };
 class GELU : public Module {  // with tanh, as torch.nn.GELU("tanh")
@@ -156,7 +168,8 @@ class GELU : public Module {  // with tanh, as torch.nn.GELU("tanh")
   Tensor forward(const Tensor& x) override { return gelu(x); }
 };
 
-// One after the other; their names are 0, 1, 2, ...
+// One after the other; their names are 0, 1, 2, ... A Linear and what is OfElements behind it are
+// one operation.
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -170,7 +183,14 @@ class Sequential : public Module {
   Tensor forward(const Tensor& x) override;
 
  private:
+  // A layer, or two that are one operation: then `linear` and what follows it.
+  struct Part {
+    Module* layer;
+    const Linear* linear;
+    Activation activation;
+  };
   std::vector<std::unique_ptr<Module>> layers_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace framework

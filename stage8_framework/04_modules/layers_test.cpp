@@ -348,6 +348,36 @@ TEST_CASE("Flatten, activations and Sequential") {
   REQUIRE(host(Sequential()(x)) == host(x));
 }
 
+TEST_CASE("a Linear in a Sequential is one operation with what is OfElements, and with no other") {
+  const Tensor x = random_tensor({5, 4}, 1), seed = random_tensor({5, 3}, 2);
+  const auto check = [&](std::vector<std::unique_ptr<Module>> behind) {
+    Linear by_hand(own(), 4, 3, true, 1);
+    Tensor want = by_hand(x);
+    for (const auto& layer : behind) want = (*layer)(want);
+    want.backward(seed);
+    Sequential net(std::make_unique<Linear>(own(), 4, 3, true, 1));
+    for (auto& layer : behind) net.add(std::move(layer));
+    const Tensor got = net(x);
+    got.backward(seed);
+    const auto& linear = static_cast<Linear&>(net[0]);
+    REQUIRE(host(got.detach()) == host(want.detach()));
+    REQUIRE(host(linear.weight.grad()) == host(by_hand.weight.grad()));
+    REQUIRE(host(linear.bias.grad()) == host(by_hand.bias.grad()));
+  };
+  const auto layers = [](auto... each) {
+    std::vector<std::unique_ptr<Module>> all;
+    (all.push_back(std::move(each)), ...);
+    return all;
+  };
+  check(layers(std::make_unique<ReLU>()));
+  check(layers(std::make_unique<Tanh>()));
+  check(layers(std::make_unique<Sigmoid>()));
+  check(layers(std::make_unique<GELU>()));
+  check(layers(std::make_unique<ReLU>(), std::make_unique<Tanh>()));
+  check(layers(std::make_unique<GELU>(), std::make_unique<ReLU>()));
+  check(layers(std::make_unique<Sigmoid>(), std::make_unique<GELU>(), std::make_unique<Tanh>()));
+}
+
 // ---- First values and refusals ------------------------------------------------------------------
 
 TEST_CASE("first values follow from the seed, within their bounds") {

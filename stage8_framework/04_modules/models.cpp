@@ -29,10 +29,11 @@ std::unique_ptr<Module> make_perceptron(Device& device, std::int64_t hidden) {
 
 std::unique_ptr<Module> make_cnn(Device& device, std::int64_t hidden) {
   constexpr std::int64_t kFirst = 8, kSecond = 16, kFeatures = kSecond * kPixels / 16;
+  // ReLU keeps the order of numbers: behind the pooling it has a quarter of the work.
   return std::make_unique<OfImages>(
-      std::make_unique<Conv2d>(device, 1, kFirst, 3, 1, 1), std::make_unique<ReLU>(),
-      std::make_unique<MaxPool2d>(2), std::make_unique<Conv2d>(device, kFirst, kSecond, 3, 1, 1),
-      std::make_unique<ReLU>(), std::make_unique<MaxPool2d>(2), std::make_unique<Flatten>(),
+      std::make_unique<Conv2d>(device, 1, kFirst, 3, 1, 1), std::make_unique<MaxPool2d>(2),
+      std::make_unique<ReLU>(), std::make_unique<Conv2d>(device, kFirst, kSecond, 3, 1, 1),
+      std::make_unique<MaxPool2d>(2), std::make_unique<ReLU>(), std::make_unique<Flatten>(),
       std::make_unique<Linear>(device, kFeatures, hidden), std::make_unique<ReLU>(),
       std::make_unique<Linear>(device, hidden, kClasses));
 }

@@ -42,9 +42,10 @@ struct LossAndGradient {
     float logit;  // of the label
     // log(sum of exp(x)) - x[label] with x relative to the row's maximum: neither term is negative,
     // and nothing overflows.
-    __device__ void finish(softmax::MaxSum whole) const {
-      leave_row_loss(output->workspace, output->gradient.targets, row, this->label,
-                     logf(whole.sum) + (whole.max - logit));
+    // Returns what it leaves.
+    __device__ float finish(softmax::MaxSum whole) const {
+      return leave_row_loss(output->workspace, output->gradient.targets, row, this->label,
+                            logf(whole.sum) + (whole.max - logit));
     }
   };
   // Reads the label's logit here, before any gradient is stored: grad may be logits.
@@ -56,6 +57,11 @@ struct LossAndGradient {
     return {gradient_row, this, r, logit};
   }
 };
+
+// Leaves the loss of each row of `logits`, and its maximum and sum in workspace.wholes. There is a
+// row at least. versions/from_logits.hip has it.
+void launch_row_losses(const float* logits, const Targets& targets, Count count,
+                       const Workspace& workspace, hipStream_t stream);
 
 // *loss = the mean of what launch_rows(LossAndGradient), a launcher of step 3.2, leaves for each
 // row.

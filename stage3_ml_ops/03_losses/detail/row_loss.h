@@ -6,13 +6,15 @@
 
 namespace losses {
 
-// One thread per row calls it. `label` is what targets.label(row) gave.
-__device__ inline void leave_row_loss(const Workspace& workspace, const Targets& targets,
-                                      size_t row, int label, float loss) {
-  workspace.row_losses[row] = label >= 0 ? loss : label == kIgnored ? 0.0f : NAN;
+// One thread per row calls it. `label` is what targets.label(row) gave. Returns what it has left.
+__device__ inline float leave_row_loss(const Workspace& workspace, const Targets& targets,
+                                       size_t row, int label, float loss) {
+  const float left = label >= 0 ? loss : label == kIgnored ? 0.0f : NAN;
+  workspace.row_losses[row] = left;
   if (label == kBadLabel)  // the row in the upper half: the smallest word is the first row's
     atomicMin(workspace.bad_label, static_cast<unsigned long long>(row) << 32 |
                                        static_cast<unsigned>(targets.labels[row]));
+  return left;
 }
 
 }  // namespace losses

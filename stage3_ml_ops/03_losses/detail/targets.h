@@ -65,9 +65,12 @@ struct Workspace {
   unsigned long long* bad_label;
 };
 
+// Throws std::invalid_argument where there are rows without classes, more rows than the workspace
+// is for, or 2^32 and more.
+void check(const Targets& targets, const Workspace& workspace);
+
 // What the batch's mean is divided by. Counts the rows on the device where some may be ignored;
-// otherwise it is targets.rows. Throws std::invalid_argument where there are rows without classes,
-// more rows than the workspace is for, or 2^32 and more.
+// otherwise it is targets.rows. Throws what check() throws.
 Count count_rows(const Targets& targets, const Workspace& workspace, hipStream_t stream);
 
 }  // namespace losses

@@ -22,7 +22,7 @@ static __global__ void count_labels(unsigned* counted, Targets targets) {
   if (count > 0) atomicAdd(counted, count);
 }
 
-Count count_rows(const Targets& targets, const Workspace& workspace, hipStream_t stream) {
+void check(const Targets& targets, const Workspace& workspace) {
   if (targets.rows > 0 && targets.classes == 0)
     throw std::invalid_argument("cross-entropy needs at least one class");
   if (targets.rows > workspace.rows)
@@ -30,6 +30,10 @@ Count count_rows(const Targets& targets, const Workspace& workspace, hipStream_t
                                 " rows for a workspace of " + std::to_string(workspace.rows));
   if (targets.rows > std::numeric_limits<unsigned>::max())
     throw std::invalid_argument("cross-entropy takes fewer than 2^32 rows");
+}
+
+Count count_rows(const Targets& targets, const Workspace& workspace, hipStream_t stream) {
+  check(targets, workspace);
   if (!targets.ignores() || targets.rows == 0) return {targets.rows};
   HIP_CHECK(hipMemsetAsync(workspace.counted, 0, sizeof(unsigned), stream));
   LAUNCH_ON(stream, count_labels, vector_add::grid_stride_blocks(targets.rows), kBlock, 0,

@@ -45,12 +45,16 @@ struct Logits {
   }
 };
 
+void launch_row_losses(const float* logits, const Targets& targets, Count count,
+                       const Workspace& workspace, hipStream_t stream) {
+  LAUNCH_ON(stream, cross_entropy_of_logits, row_blocks(targets.rows), kBlock, 0, logits,
+            (LossAndGradient{{targets, count}, logits, workspace}));
+}
+
 Count launch_loss_of_logits(float* loss, const float* logits, const Targets& targets,
                             const Workspace& workspace, hipStream_t stream) {
   const Count count = count_rows(targets, workspace, stream);
-  if (targets.rows > 0)
-    LAUNCH_ON(stream, cross_entropy_of_logits, row_blocks(targets.rows), kBlock, 0, logits,
-              (LossAndGradient{{targets, count}, logits, workspace}));
+  if (targets.rows > 0) launch_row_losses(logits, targets, count, workspace, stream);
   launch_mean(loss, workspace.row_losses, targets.rows, count, workspace.partials, stream);
   return count;
 }

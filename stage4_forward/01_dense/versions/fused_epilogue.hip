@@ -39,6 +39,7 @@ template void forward<activations::Sigmoid>(float*, const float*, size_t, const 
                                             hipStream_t);
 template void forward<activations::GeluTanh>(float*, const float*, size_t, const Layer&,
                                              hipStream_t);
+template void forward<activations::Tanh>(float*, const float*, size_t, const Layer&, hipStream_t);
 template void launch_fused_epilogue<Linear>(float*, const float*, size_t, const Layer&,
                                             const gemv::Workspace&, hipStream_t);
 template void launch_fused_epilogue<activations::Relu>(float*, const float*, size_t, const Layer&,

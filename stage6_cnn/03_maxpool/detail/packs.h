@@ -43,8 +43,8 @@ struct RowPairs {
 
 // Whether two rows can be read kWidth cells at a time, of which each row begins aligned, and their
 // places kWidth / 2 at a time.
-template <unsigned kWidth>
-inline bool has_row_pairs(const Problem& p, const float* cells, const Index* argmax) {
+template <unsigned kWidth, class Place>
+inline bool has_row_pairs(const Problem& p, const float* cells, const Place* argmax) {
   return is_row_pairs(p) && p.W % kWidth == 0 && p.H * (p.W / kWidth) < size_t{1} << 31 &&
          is_packed<kWidth>(cells) && is_packed<kWidth / 2>(argmax);
 }

@@ -1,6 +1,7 @@
 // gather_vectorized: 2x2 windows every 2 cells; grad_x is written in its order.
 #include "common/gpu.h"
 #include "stage6_cnn/03_maxpool/detail/arriving.h"
+#include "stage6_cnn/03_maxpool/wide.h"
 
 namespace maxpool {
 
@@ -23,13 +24,13 @@ struct PackedRows {
 // Thread: t of block b owns the items b kBlock kItems + t, + kBlock, ... of grad_x.
 // Costs : 22 bytes per output, of which 16 are written, and 6 more out of a cache; two short
 //         divisions per item.
-template <unsigned kWidth, unsigned kItems, class Gradient>
+template <unsigned kWidth, unsigned kItems, class Gradient, class Place>
 static __global__ void __launch_bounds__(vector_add::kBlock)
-    backward_gather_vectorized(float* grad_x, Gradient arriving, const Index* argmax,
+    backward_gather_vectorized(float* grad_x, Gradient arriving, const Place* argmax,
                                PackedRows rows) {
   const unsigned first = blockIdx.x * (vector_add::kBlock * kItems) + threadIdx.x;
   Pack<float, kWidth / 2> grads[kItems] = {};  // stay 0 for a last row that is in no pair
-  Pack<Index, kWidth / 2> places[kItems] = {};
+  Pack<Place, kWidth / 2> places[kItems] = {};
   unsigned place_of_first[kItems] = {};  // 0 in a window's upper row, 2 in its lower one
   GPU_UNROLL
   for (unsigned k = 0; k < kItems; ++k) {
@@ -50,7 +51,7 @@ static __global__ void __launch_bounds__(vector_add::kBlock)
     Pack<float, kWidth> cells;
     GPU_UNROLL
     for (unsigned j = 0; j < kWidth / 2; ++j) {
-      const unsigned place = places[k].element[j];
+      const auto place = static_cast<unsigned>(places[k].element[j]);
       cells.element[2 * j] = place == place_of_first[k] ? grads[k].element[j] : 0.0f;
       cells.element[2 * j + 1] = place == place_of_first[k] + 1 ? grads[k].element[j] : 0.0f;
     }
@@ -58,8 +59,8 @@ static __global__ void __launch_bounds__(vector_add::kBlock)
   }
 }
 
-template <unsigned kWidth, unsigned kItems>
-void launch_gather_items(float* grad_x, const Arriving& arriving, const Index* argmax,
+template <unsigned kWidth, unsigned kItems, class Place>
+void launch_gather_items(float* grad_x, const Arriving& arriving, const Place* argmax,
                          const Problem& p, hipStream_t stream) {
   const Extent out = output_of(p);
   const size_t row = p.W / kWidth;
@@ -73,32 +74,46 @@ void launch_gather_items(float* grad_x, const Arriving& arriving, const Index* a
                           Divisor(p.H)};
     const size_t blocks = gpu::ceil_div(items, size_t{vector_add::kBlock} * kItems);
     with_gradient(arriving, [&](auto gradient) {
-      LAUNCH_ON(stream, (backward_gather_vectorized<kWidth, kItems, decltype(gradient)>),
+      LAUNCH_ON(stream, (backward_gather_vectorized<kWidth, kItems, decltype(gradient), Place>),
                 static_cast<unsigned>(blocks), vector_add::kBlock, 0, grad_x + first * p.H * p.W,
                 gradient.from(output), argmax + output, rows);
     });
   });
 }
 
-template <unsigned kWidth>
-void launch_gather_packs(float* grad_x, const Arriving& arriving, const Index* argmax,
+template <unsigned kWidth, class Place>
+void launch_gather_packs(float* grad_x, const Arriving& arriving, const Place* argmax,
                          const Problem& p, hipStream_t stream) {
   const bool few = are_few(p.N * p.C * p.H * (p.W / kWidth), kBackwardItems);
-  const auto launch =
-      few ? launch_gather_items<kWidth, 1> : launch_gather_items<kWidth, kBackwardItems>;
+  const auto launch = few ? launch_gather_items<kWidth, 1, Place>
+                          : launch_gather_items<kWidth, kBackwardItems, Place>;
   launch(grad_x, arriving, argmax, p, stream);
 }
 
-// Other windows, and rows of an odd number of columns, are left to `gather_unrolled`.
-void launch_gather_vectorized(float* grad_x, const Arriving& arriving, const Index* argmax,
-                              const Problem& p, hipStream_t stream) {
+// Returns false, and launches nothing, for other windows and for rows of an odd number of columns.
+template <class Place>
+bool launch_gather_pairs(float* grad_x, const Arriving& arriving, const Place* argmax,
+                         const Problem& p, hipStream_t stream) {
   output_of(p);  // throws
   if (has_row_pairs<4>(p, grad_x, argmax) && is_packed_by_2(arriving))
     launch_gather_packs<4>(grad_x, arriving, argmax, p, stream);
   else if (has_row_pairs<2>(p, grad_x, argmax))
     launch_gather_packs<2>(grad_x, arriving, argmax, p, stream);
   else
+    return false;
+  return true;
+}
+
+// What is in no pairs is left to `gather_unrolled`.
+void launch_gather_vectorized(float* grad_x, const Arriving& arriving, const Index* argmax,
+                              const Problem& p, hipStream_t stream) {
+  if (!launch_gather_pairs(grad_x, arriving, argmax, p, stream))
     launch_gather_unrolled(grad_x, arriving, argmax, p, stream);
+}
+
+bool backward_wide(float* grad_x, const float* grad_y, const WideIndex* argmax, const Problem& p,
+                   hipStream_t stream) {
+  return launch_gather_pairs(grad_x, {grad_y}, argmax, p, stream);
 }
 
 }  // namespace maxpool

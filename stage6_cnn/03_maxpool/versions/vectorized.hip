@@ -2,6 +2,7 @@
 #include "common/gpu.h"
 #include "stage6_cnn/03_maxpool/detail/packs.h"
 #include "stage6_cnn/03_maxpool/detail/window.h"
+#include "stage6_cnn/03_maxpool/wide.h"
 
 namespace maxpool {
 
@@ -24,9 +25,9 @@ constexpr unsigned kForwardItems = 2;  // of two loads of 16 bytes, on their way
 //         rows of all planes are one flat array of items: no lane is left over at a row's end.
 // Thread: t of block b owns the items b kBlock kItems + t, + kBlock, ...
 // Costs : 22 bytes per output; 2 kWidth kItems registers; a short division per item.
-template <unsigned kWidth, unsigned kItems>
+template <unsigned kWidth, unsigned kItems, class Place>
 static __global__ void __launch_bounds__(vector_add::kBlock)
-    forward_vectorized(float* y, Index* argmax, const float* x, RowPairs pairs) {
+    forward_vectorized(float* y, Place* argmax, const float* x, RowPairs pairs) {
   const unsigned first = blockIdx.x * (vector_add::kBlock * kItems) + threadIdx.x;
   Pack<float, kWidth> upper[kItems] = {}, lower[kItems] = {};
   GPU_UNROLL
@@ -42,14 +43,14 @@ static __global__ void __launch_bounds__(vector_add::kBlock)
     const unsigned item = first + k * vector_add::kBlock;
     if (item >= pairs.items) continue;
     Pack<float, kWidth / 2> values;
-    Pack<Index, kWidth / 2> places;
+    Pack<Place, kWidth / 2> places;
     GPU_UNROLL
     for (unsigned j = 0; j < kWidth / 2; ++j) {
       Largest best = {upper[k].element[2 * j], 0};
       take(best, upper[k].element[2 * j + 1], 1);
       take(best, lower[k].element[2 * j], 2);
       take(best, lower[k].element[2 * j + 1], 3);
-      values.element[j] = best.value, places.element[j] = static_cast<Index>(best.place);
+      values.element[j] = best.value, places.element[j] = static_cast<Place>(best.place);
     }
     packs<kWidth / 2>(y)[item] = values;
     packs<kWidth / 2>(argmax)[item] = places;
@@ -72,33 +73,46 @@ void for_row_pairs(const Problem& p, Launch&& launch) {
   });
 }
 
-template <unsigned kWidth, unsigned kItems>
-void launch_items(float* y, Index* argmax, const float* x, const Problem& p, hipStream_t stream) {
+template <unsigned kWidth, unsigned kItems, class Place>
+void launch_items(float* y, Place* argmax, const float* x, const Problem& p, hipStream_t stream) {
   for_row_pairs<kWidth, kItems>(
       p, [&](const RowPairs& pairs, unsigned blocks, size_t cells, size_t outputs) {
-        LAUNCH_ON(stream, (forward_vectorized<kWidth, kItems>), blocks, vector_add::kBlock, 0,
-                  y + outputs, argmax + outputs, x + cells, pairs);
+        LAUNCH_ON(stream, (forward_vectorized<kWidth, kItems, Place>), blocks, vector_add::kBlock,
+                  0, y + outputs, argmax + outputs, x + cells, pairs);
       });
 }
 
-template <unsigned kWidth>
-void launch_row_pairs(float* y, Index* argmax, const float* x, const Problem& p,
+template <unsigned kWidth, class Place>
+void launch_row_pairs(float* y, Place* argmax, const float* x, const Problem& p,
                       hipStream_t stream) {
   const bool few = are_few(p.N * p.C * (p.H / 2) * (p.W / kWidth), kForwardItems);
-  const auto launch = few ? launch_items<kWidth, 1> : launch_items<kWidth, kForwardItems>;
+  const auto launch =
+      few ? launch_items<kWidth, 1, Place> : launch_items<kWidth, kForwardItems, Place>;
   launch(y, argmax, x, p, stream);
 }
 
-// Other windows, and rows of an odd number of columns, are left to `unrolled`.
-void launch_vectorized(float* y, Index* argmax, const float* x, const Problem& p,
-                       hipStream_t stream) {
+// Returns false, and launches nothing, for other windows and for rows of an odd number of columns.
+template <class Place>
+bool launch_pairs(float* y, Place* argmax, const float* x, const Problem& p, hipStream_t stream) {
   output_of(p);  // throws
   if (has_row_pairs<4>(p, x, argmax) && is_packed<2>(y))
     launch_row_pairs<4>(y, argmax, x, p, stream);
   else if (has_row_pairs<2>(p, x, argmax))
     launch_row_pairs<2>(y, argmax, x, p, stream);
   else
-    launch_unrolled(y, argmax, x, p, stream);
+    return false;
+  return true;
+}
+
+// What is in no pairs is left to `unrolled`.
+void launch_vectorized(float* y, Index* argmax, const float* x, const Problem& p,
+                       hipStream_t stream) {
+  if (!launch_pairs(y, argmax, x, p, stream)) launch_unrolled(y, argmax, x, p, stream);
+}
+
+bool forward_wide(float* y, WideIndex* argmax, const float* x, const Problem& p,
+                  hipStream_t stream) {
+  return launch_pairs(y, argmax, x, p, stream);
 }
 
 }  // namespace maxpool

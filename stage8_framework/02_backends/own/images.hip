@@ -3,6 +3,7 @@
 #include "stage6_cnn/01_conv2d/conv2d.h"
 #include "stage6_cnn/02_conv2d_backward/conv2d_backward.h"
 #include "stage6_cnn/03_maxpool/maxpool.h"
+#include "stage6_cnn/03_maxpool/wide.h"
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
 #include "stage8_framework/02_backends/own/detail/kept.h"
 
@@ -66,7 +67,8 @@ void run_conv2d_grad_w(const CourseCall& call, hipStream_t stream) {
 
 // ---- Pooling ------------------------------------------------------------------------------------
 
-// 6.3 has places in a window of 16 bits, the framework of 32.
+// 6.3 has places in a window of 16 bits, the framework of 32. The most common windows have kernels
+// for these; of the others the places are converted.
 struct Widen {
   __device__ std::int32_t operator()(maxpool::Index place) const { return place; }
 };
@@ -95,8 +97,11 @@ size_t workspace_of_maxpool(const CourseCall& call) {
 void run_maxpool(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &x = call.inputs[0], &y = call.outputs[0], &argmax = call.outputs[1];
   if (elements(y) == 0) return;
-  auto* const places = static_cast<maxpool::Index*>(call.workspace);
   const maxpool::Problem p = problem_of(call, x);
+  if (call.kernel == 0 &&
+      maxpool::forward_wide(floats(y), data_of<std::int32_t>(argmax), floats(x), p, stream))
+    return;
+  auto* const places = static_cast<maxpool::Index*>(call.workspace);
   const auto launch =
       call.kernel == 0 ? maxpool::forward : maxpool::kVersions[call.kernel - 1].launch.run;
   launch(floats(y), places, floats(x), p, stream);
@@ -114,10 +119,14 @@ void run_maxpool_backward(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &argmax = call.inputs[1];
   const CourseTensor& grad_x = call.outputs[0];
   if (elements(grad_x) == 0) return;
+  const maxpool::Problem p = problem_of(call, grad_x);
+  if (maxpool::backward_wide(floats(grad_x), floats(grad_y), data_of<std::int32_t>(argmax), p,
+                             stream))
+    return;
   auto* const places = static_cast<maxpool::Index*>(call.workspace);
   if (elements(grad_y) > 0)
     convert<Narrow>(places, data_of<std::int32_t>(argmax), elements(grad_y), stream);
-  maxpool::backward(floats(grad_x), floats(grad_y), places, problem_of(call, grad_x), stream);
+  maxpool::backward(floats(grad_x), floats(grad_y), places, p, stream);
 }
 
 }  // namespace

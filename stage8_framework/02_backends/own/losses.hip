@@ -1,6 +1,7 @@
 // Losses, by 3.3.
 #include "stage1_vector/01_vector_add/detail/operations.h"
 #include "stage3_ml_ops/02_softmax/detail/online.h"
+#include "stage3_ml_ops/03_losses/apart.h"
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
 #include "stage8_framework/02_backends/own/detail/kept.h"
@@ -88,8 +89,8 @@ size_t workspace_of_cross_entropy(const CourseCall& call) {
 void run_cross_entropy(const CourseCall& call, hipStream_t stream) {
   const losses::Targets targets = targets_of(call.inputs[0], call.inputs[1]);
   const losses::Workspace workspace = workspace_of(call, targets.rows);
-  losses::launch_loss_of_logits(floats(call.outputs[0]), floats(call.inputs[0]), targets, workspace,
-                                stream);
+  losses::launch_loss_apart(floats(call.outputs[0]), floats(call.inputs[0]), targets, workspace,
+                            stream);
 }
 
 const char* supports_cross_entropy_backward(const CourseCall& call) {
@@ -98,18 +99,21 @@ const char* supports_cross_entropy_backward(const CourseCall& call) {
 size_t workspace_of_cross_entropy_backward(const CourseCall& call) {
   return Sections(rows(call.inputs[1])).end + sizeof(float);
 }
-// The gradient of 3.3, which is for a grad of 1, and then times grad.
+// A version of 3.3 has the loss, too, and the gradient for a grad of 1: it is multiplied by grad
+// behind it.
 void run_cross_entropy_backward(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &logits = call.inputs[1], &grad_x = call.outputs[0];
   const size_t n = elements(grad_x);
   if (n == 0) return;
   const losses::Targets targets = targets_of(logits, call.inputs[2]);
   const losses::Workspace workspace = workspace_of(call, targets.rows);
+  if (call.kernel == 0)
+    return losses::launch_gradient_apart(floats(grad_x), floats(call.inputs[0]), floats(logits),
+                                         targets, workspace, stream);
   auto* const loss =
       reinterpret_cast<float*>(static_cast<char*>(call.workspace) + Sections(targets.rows).end);
-  const auto launch =
-      call.kernel == 0 ? losses::cross_entropy : losses::kVersions[call.kernel - 1].launch.run;
-  launch(loss, floats(grad_x), floats(logits), targets, workspace, stream);
+  losses::kVersions[call.kernel - 1].launch.run(loss, floats(grad_x), floats(logits), targets,
+                                                workspace, stream);
   LAUNCH_ON(stream, (elementwise_flat<Multiply, float, float, float>),
             static_cast<unsigned>(gpu::ceil_div(n, kAtOnce * kBlock)), kBlock, 0, Multiply{},
             floats(grad_x), n, Flat<float>{floats(call.inputs[0]), 0},

@@ -38,34 +38,55 @@ inline Parts divided(size_t blocks, size_t count, size_t threads) {
 //
 //   rows      grid (results * parts)                        out (results, parts)   then parts = 1
 //   columns   grid (ceil(results / kColumns), parts)        out (parts, results)   then parts = 1
+//
+// Elements (outer, results, inner) are rows of `inner` first, and then columns of `outer`.
 struct ReductionTask {
   bool is_copied = false;  // into rows, before anything else
   bool are_columns = false;
   size_t results = 1, count = 1;  // elements of each result
   Parts parts = {};
+  size_t outer = 0;  // where the results' axes lie between reduced ones
 
+  bool is_between() const { return outer > 0; }
+  // One pass over the elements as they lie does it.
+  bool is_in_place() const { return !is_copied && !is_between(); }
   size_t copy_bytes() const { return is_copied ? results * count * sizeof(float) : 0; }
-  size_t part_bytes() const { return parts.count > 1 ? results * parts.count * sizeof(float) : 0; }
+  size_t part_bytes() const {
+    const size_t many = is_between() ? outer : parts.count;
+    return many > 1 ? results * many * sizeof(float) : 0;
+  }
   // What the last launch divides by.
   float divisor(Reduction kind) const {
     return kind == Reduction::mean ? static_cast<float>(count) : 1.0f;
   }
 };
 
+// The sum over images and pixels is between: (images, channels, pixels). Rows that are short would
+// leave most threads of a block without work, and many images want parts.
+inline constexpr size_t kLeastInner = 64, kMostOuter = kLeastOfThread * kRowsAtOnce;
+
 // The task of reducing x over the axes of a mask, of which bit d is axis d.
 inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
   ReductionTask task;
   bool are_last = true, are_first = true, seen_reduced = false, seen_kept = false;
+  size_t outer = 1, inner = 1;  // of the reduced axes in front of the kept ones, and behind them
+  bool is_divided = false;      // by a reduced axis: the kept axes are no neighbours
   for (int axis = 0; axis < x.rank; ++axis) {
     const bool is_reduced = mask >> axis & 1;
     (is_reduced ? task.count : task.results) *= framework::extent(x, axis);
     if (framework::extent(x, axis) == 1) continue;
+    if (is_reduced) (seen_kept ? inner : outer) *= framework::extent(x, axis);
+    if (!is_reduced && inner > 1) is_divided = true;
     if (is_reduced && seen_kept) are_first = false;
     if (!is_reduced && seen_reduced) are_last = false;
     (is_reduced ? seen_reduced : seen_kept) = true;
   }
   task.are_columns = !are_last && are_first && framework::is_contiguous(x);
-  task.is_copied = !task.are_columns && !(are_last && framework::is_contiguous(x));
+  if (!are_first && !are_last && !is_divided && framework::is_contiguous(x) &&
+      inner >= kLeastInner && outer <= kMostOuter)
+    task.outer = outer;
+  task.is_copied =
+      !task.are_columns && !task.is_between() && !(are_last && framework::is_contiguous(x));
   task.parts = task.are_columns
                    ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
                    : divided(task.results, task.count, vector_add::kBlock);

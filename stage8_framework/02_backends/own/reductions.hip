@@ -2,6 +2,7 @@
 //
 //   the axes are the last ones      a row of memory for each result       reduce_rows
 //   the axes are the first ones     a column of memory for each result    reduce_columns
+//   all but some in the middle      a row for each result and first index, then reduce_columns
 //   any other axes                  8.1 copies them behind the others, then reduce_rows
 //
 // Where there are few results, each is first made of parts, so that the device has enough blocks.
@@ -78,15 +79,25 @@ static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
 template <class F>
 void launch(const ReductionTask& task, float* y, const float* x, float* of_parts, float divisor,
             hipStream_t stream) {
+  const auto of_columns = [&](float* to, const float* from, size_t count, Parts parts, float by) {
+    LAUNCH_ON(stream, reduce_columns<F>,
+              dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
+                   static_cast<unsigned>(parts.count)),
+              dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, by);
+  };
+  const auto of_rows = [&](float* to, const float* from, size_t rows, size_t count, Parts parts,
+                           float by) {
+    LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(rows * parts.count), kBlock, 0, to,
+              from, count, parts.length, static_cast<unsigned>(parts.count), by);
+  };
+  if (task.is_between()) {
+    const size_t inner = task.count / task.outer;
+    of_rows(of_parts, x, task.results * task.outer, inner, {1, inner}, 1);
+    return of_columns(y, of_parts, task.outer, {1, task.outer}, divisor);
+  }
   const auto launch_parts = [&](float* to, const float* from, size_t count, Parts parts, float by) {
-    if (task.are_columns)
-      LAUNCH_ON(stream, reduce_columns<F>,
-                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                     static_cast<unsigned>(parts.count)),
-                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, by);
-    else
-      LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * parts.count), kBlock,
-                0, to, from, count, parts.length, static_cast<unsigned>(parts.count), by);
+    task.are_columns ? of_columns(to, from, count, parts, by)
+                     : of_rows(to, from, task.results, count, parts, by);
   };
   if (task.parts.count > 1) {
     launch_parts(of_parts, x, task.count, task.parts, 1);
@@ -119,7 +130,9 @@ size_t workspace(const CourseCall& call) {
 const char* supports(const CourseCall& call) {
   if (const char* reason = unless_f32(call)) return reason;
   const ReductionTask task = task_of(call.inputs[0], mask_of(call));
-  return task.results * task.parts.count >= size_t{1} << 31 ? "2^31 results or more" : nullptr;
+  return task.results * std::max(task.parts.count, task.outer) >= size_t{1} << 31
+             ? "2^31 results or more"
+             : nullptr;
 }
 
 template <Reduction kind>

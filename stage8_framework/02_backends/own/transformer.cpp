@@ -112,7 +112,8 @@ attention::ConstView view_of(const CourseTensor& t) {
           static_cast<size_t>(t.stride[2])};
 }
 attention::View output_of(const CourseTensor& t) {
-  return attention::heads_first(floats(t), extent(t, 1), extent(t, 2), extent(t, 3));
+  return {floats(t), static_cast<size_t>(t.stride[0]), static_cast<size_t>(t.stride[1]),
+          static_cast<size_t>(t.stride[2])};
 }
 attention::Problem problem_of(const CourseCall& call, const CourseTensor& q,
                               const CourseTensor& k) {
@@ -125,19 +126,20 @@ attention::Problem problem_of(const CourseCall& call, const CourseTensor& q,
           static_cast<float>(call.attributes[1])};
 }
 
-// Whether each input of rank 4 is one that a View can describe.
-const char* unless_viewable(const CourseCall& call) {
+// Whether a tensor of rank 4 is one that a View can describe, and another one has no gaps.
+const char* unless_viewable(const CourseTensor& t) {
+  if (t.rank != 4) return is_contiguous(t) ? nullptr : "lse must be row-major without gaps";
+  if (extent(t, 3) != 1 && t.stride[3] != 1) return "the numbers of a head must be neighbours";
+  for (int axis = 0; axis < 3; ++axis)
+    if (t.stride[axis] < 0) return "strides must not be negative";
+  return nullptr;
+}
+const char* supports_attention(const CourseCall& call) {
   if (const char* reason = unless_f32(call)) return reason;
-  for (int i = 0; i < call.input_count; ++i) {
-    const CourseTensor& t = call.inputs[i];
-    if (t.rank != 4) {
-      if (!is_contiguous(t)) return "lse must be row-major without gaps";
-      continue;
-    }
-    if (extent(t, 3) != 1 && t.stride[3] != 1) return "the numbers of a head must be neighbours";
-    for (int axis = 0; axis < 3; ++axis)
-      if (t.stride[axis] < 0) return "strides must not be negative";
-  }
+  for (int i = 0; i < call.input_count; ++i)
+    if (const char* reason = unless_viewable(call.inputs[i])) return reason;
+  for (int i = 0; i < call.output_count; ++i)
+    if (const char* reason = unless_viewable(call.outputs[i])) return reason;
   const size_t D = extent(call.outputs[0], 3);
   return D >= 1 && D <= attention::kMostDepth ? nullptr : "heads have 1 to 256 numbers";
 }
@@ -188,10 +190,10 @@ std::vector<Operation> transformer() {
           {"layernorm", supports_layernorm, run_layernorm, name_of<layernorm::kVersions>},
           {"layernorm_backward", supports_layernorm_backward, run_layernorm_backward,
            name_of<layernorm_backward::kVersions>},
-          {"attention", unless_viewable, run_attention, name_of<attention::kVersions>,
-           workspace_of_attention},
-          {"attention_backward", unless_viewable, run_attention_backward,
-           name_of<attention_backward::kVersions>, workspace_of_attention_backward}};
+          {"attention", supports_attention, run_attention, name_of<attention::kVersions>,
+           workspace_of_attention, true},
+          {"attention_backward", supports_attention, run_attention_backward,
+           name_of<attention_backward::kVersions>, workspace_of_attention_backward, true}};
 }
 
 }  // namespace own

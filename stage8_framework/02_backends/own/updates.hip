@@ -2,8 +2,9 @@
 // calls on the device, so that a graph that is launched again goes on counting.
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
-#include "stage5_training/04_optimizers/detail/rules.h"
+#include "stage5_training/04_optimizers/counted.h"
 #include "stage8_framework/02_backends/detail/dropout.h"
+#include "stage8_framework/02_backends/own/detail/kept.h"
 #include "stage8_framework/02_backends/own/own.h"
 
 namespace own {
@@ -14,33 +15,26 @@ using vector_add::kBlock;
 // ---- (grad, rate) -> w, state, step -------------------------------------------------------------
 
 const char* supports_optimizer_step(const CourseCall& call) { return unless_plain(call); }
-size_t workspace_of_optimizer_step(const CourseCall&) { return sizeof(optimizers::Schedule); }
-
-// *step += 1, and the schedule of that step at the learning rate *rate.
-// Thread: the only one does it all.
-static __global__ void begin_step(optimizers::Schedule* schedule, optimizers::Hyperparameters hyper,
-                                  const float* rate, std::int64_t* step) {
-  optimizers::Schedule next;
-  next.hyper = hyper, next.hyper.learning_rate = *rate;
-  next.step = static_cast<std::uint64_t>(*step);
-  optimizers::advance(next);
-  *schedule = next;
-  *step = static_cast<std::int64_t>(next.step);
-}
+// How many blocks of the step at work are done.
+struct Finished {
+  gpu::DeviceBuffer<unsigned> blocks;
+};
 
 void run_optimizer_step(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &w = call.outputs[0], &state = call.outputs[1], &step = call.outputs[2];
   const auto number = [&](int i) { return static_cast<float>(call.attributes[i]); };
   const optimizers::Hyperparameters hyper{0, number(1), number(2), number(3), number(4), number(5)};
-  auto* const schedule = static_cast<optimizers::Schedule*>(call.workspace);
-  LAUNCH_ON(stream, begin_step, 1, 1, 0, schedule, hyper, floats(call.inputs[1]),
-            data_of<std::int64_t>(step));
+  unsigned* const finished =
+      kept<Finished>({}, [] {
+        return Finished{gpu::DeviceBuffer<unsigned>(std::vector<unsigned>{0})};
+      }).blocks.data();
   const auto kind = static_cast<optimizers::Kind>(count_of(call, 0));
   optimizers::ParameterArena arena{floats(w), floats(call.inputs[0]), nullptr, nullptr,
                                    elements(w)};
   if (optimizers::states(kind) > 0) arena.m = floats(state);
   if (optimizers::states(kind) > 1) arena.v = floats(state) + arena.n;
-  optimizers::launch_update(kind, arena, schedule, stream);
+  optimizers::launch_counted_update(
+      kind, arena, {hyper, floats(call.inputs[1]), data_of<std::int64_t>(step), finished}, stream);
 }
 
 // ---- () -> mask, step ---------------------------------------------------------------------------
@@ -89,8 +83,7 @@ void run_dropout_mask(const CourseCall& call, hipStream_t stream) {
 }  // namespace
 
 std::vector<Operation> updates() {
-  return {{"optimizer_step", supports_optimizer_step, run_optimizer_step, nullptr,
-           workspace_of_optimizer_step},
+  return {{"optimizer_step", supports_optimizer_step, run_optimizer_step},
           {"dropout_mask", supports_dropout_mask, run_dropout_mask}};
 }
 

@@ -1,6 +1,7 @@
 // Products of matrices, by 2.3 and 4.1.
 #include "stage1_vector/04_activations/activations.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/detail/few_results.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
@@ -48,8 +49,11 @@ const char* supports_matmul(const CourseCall& call) {
 }
 
 // A^T B of whole arrays: the gradient of a layer's weights, a sum over the rows of both. Where the
-// result is small, 5.1 cuts a long sum into slices.
+// result is small, 5.1 cuts a long sum into slices. Where it is smaller still, 2.3 needs no second
+// launch, unless the sum is too long for a block.
+constexpr size_t kLongest = 8192;
 bool is_sum_over_samples(const gemm::Product& p) {
+  if (gemm::has_few_long_sums(p) && p.K <= kLongest) return false;
   return p.layout == gemm::Layout::TN && p.batch == 1 && p.lda == p.M && p.ldb == p.N &&
          dense_backward::count_slices(p.K, p.N, p.M) > 1;
 }
@@ -86,13 +90,24 @@ void run_matmul(const CourseCall& call, hipStream_t stream) {
 
 enum Activation { none, relu, sigmoid, tanh, gelu };  // what the attribute counts
 
-// With a bias and one of the functions that 4.1 is compiled for, its launcher.
+dense::Layer layer_of(const CourseCall& call) {
+  const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &bias = call.inputs[2];
+  return {columns(x), columns(call.outputs[0]), floats(w), floats(bias)};
+}
+
+// With a bias and one of the functions that 4.1 is compiled for, one launch.
+template <class F>
+void run_fused(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &x = call.inputs[0], &y = call.outputs[0];
+  dense::forward<F>(floats(y), floats(x), rows(y), layer_of(call), stream);
+}
+
+// The same by a version of 4.1, if one is asked for.
 template <class F>
 void run_dense(const CourseCall& call, hipStream_t stream) {
-  const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
-  const dense::Layer layer{columns(x), columns(y), floats(w), floats(call.inputs[2])};
-  if (call.kernel == 0) return dense::forward<F>(floats(y), floats(x), rows(y), layer, stream);
-  dense::kVersions<F>[call.kernel - 1].launch(floats(y), floats(x), rows(y), layer,
+  if (call.kernel == 0) return run_fused<F>(call, stream);
+  const CourseTensor &x = call.inputs[0], &y = call.outputs[0];
+  dense::kVersions<F>[call.kernel - 1].launch(floats(y), floats(x), rows(y), layer_of(call),
                                               {static_cast<float*>(call.workspace)}, stream);
 }
 
@@ -128,7 +143,8 @@ void run_linear(const CourseCall& call, hipStream_t stream) {
       return has_bias ? run_dense<activations::Sigmoid>(call, stream)
                       : run_parts<activations::Sigmoid>(call, stream);
     case tanh:
-      return run_parts<activations::Tanh>(call, stream);
+      return has_bias ? run_fused<activations::Tanh>(call, stream)
+                      : run_parts<activations::Tanh>(call, stream);
     case gelu:
       return has_bias ? run_dense<activations::GeluTanh>(call, stream)
                       : run_parts<activations::GeluTanh>(call, stream);
