@@ -12,6 +12,7 @@
 #include "stage8_framework/02_backends/own/detail/block_reduce.h"
 #include "stage8_framework/02_backends/own/detail/permuted.h"
 #include "stage8_framework/02_backends/own/own.h"
+#include "stage8_framework/02_backends/own/reductions.h"
 
 namespace own {
 namespace {
@@ -46,9 +47,6 @@ static __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) out[blockIdx.x] = value / divisor;
 }
 
-constexpr unsigned kColumns = 8,
-                   kRowsAtOnce = 128;  // of a block: 8 floats are a sector of 32 bytes
-
 // out[part, col] = F over x[part * length, (part + 1) * length)[col], divided by `divisor`
 //                                                            x (rows, cols)   out (parts, cols)
 // Thread: column threadIdx.x of the block's, and every kRowsAtOnce-th row of part blockIdx.y, from
@@ -76,91 +74,70 @@ static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
   if (threadIdx.y == 0 && col < cols) out[part * cols + col] = partial[0][threadIdx.x] / divisor;
 }
 
-// How the `count` elements of each of `results` results are shared: parts of `length` elements.
-struct Parts {
-  size_t count, length;
-};
-// A second launch takes longer than a block with 16 numbers for each thread.
-constexpr size_t kEnoughBlocks = 1024, kLeastOfThread = 16;
-Parts divided(size_t blocks, size_t count, size_t threads) {
-  const size_t wanted = gpu::ceil_div(kEnoughBlocks, std::max(blocks, size_t{1}));
-  const size_t most = std::max(count / (kLeastOfThread * threads), size_t{1});
-  const size_t length = gpu::ceil_div(std::max(count, size_t{1}), std::min(wanted, most));
-  return {std::max(gpu::ceil_div(count, length), size_t{1}), length};
+// The last launch alone divides: a maximum and a sum by 1.
+template <class F>
+void launch(const ReductionTask& task, float* y, const float* x, float* of_parts, float divisor,
+            hipStream_t stream) {
+  const auto launch_parts = [&](float* to, const float* from, size_t count, Parts parts, float by) {
+    if (task.are_columns)
+      LAUNCH_ON(stream, reduce_columns<F>,
+                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
+                     static_cast<unsigned>(parts.count)),
+                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, by);
+    else
+      LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * parts.count), kBlock,
+                0, to, from, count, parts.length, static_cast<unsigned>(parts.count), by);
+  };
+  if (task.parts.count > 1) {
+    launch_parts(of_parts, x, task.count, task.parts, 1);
+    launch_parts(y, of_parts, task.parts.count, {1, task.parts.count}, divisor);
+  } else {
+    launch_parts(y, x, task.count, {1, std::max(task.count, size_t{1})}, divisor);
+  }
 }
 
-// What a call comes down to.
-struct Task {
-  bool is_copied = false, are_columns = false;
-  size_t results, count;  // elements of each result
-  Parts parts;
+}  // namespace
 
-  size_t copy_bytes() const { return is_copied ? results * count * sizeof(float) : 0; }
-  size_t part_bytes() const { return parts.count > 1 ? results * parts.count * sizeof(float) : 0; }
-};
-Task task_of(const CourseCall& call) {
-  const CourseTensor& x = call.inputs[0];
-  const auto mask = static_cast<unsigned>(call.attributes[0]);
-  Task task;
-  task.results = elements(call.outputs[0]);
-  task.count = 1;
-  bool are_last = true, are_first = true, seen_reduced = false, seen_kept = false;
-  for (int axis = 0; axis < x.rank; ++axis) {
-    const bool is_reduced = mask >> axis & 1;
-    if (is_reduced) task.count *= extent(x, axis);
-    if (extent(x, axis) == 1) continue;
-    if (is_reduced && seen_kept) are_first = false;
-    if (!is_reduced && seen_reduced) are_last = false;
-    (is_reduced ? seen_reduced : seen_kept) = true;
-  }
-  task.are_columns = !are_last && are_first && is_contiguous(x);
-  task.is_copied = !task.are_columns && !(are_last && is_contiguous(x));
-  task.parts = task.are_columns
-                   ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
-                   : divided(task.results, task.count, kBlock);
-  return task;
+void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
+                      float* of_parts, hipStream_t stream) {
+  if (task.results == 0) return;
+  const auto launch_kind = kind == Reduction::max ? launch<Max> : launch<Total>;
+  launch_kind(task, y, x, of_parts, task.divisor(kind), stream);
+}
+
+namespace {
+
+std::uint32_t mask_of(const CourseCall& call) {
+  return static_cast<std::uint32_t>(call.attributes[0]);
 }
 
 size_t workspace(const CourseCall& call) {
-  const Task task = task_of(call);
+  const ReductionTask task = task_of(call.inputs[0], mask_of(call));
   return task.copy_bytes() + task.part_bytes();
 }
 
 const char* supports(const CourseCall& call) {
   if (const char* reason = unless_f32(call)) return reason;
-  const Task task = task_of(call);
+  const ReductionTask task = task_of(call.inputs[0], mask_of(call));
   return task.results * task.parts.count >= size_t{1} << 31 ? "2^31 results or more" : nullptr;
 }
 
-template <class F>
-void run(const CourseCall& call, hipStream_t stream, float divisor) {
-  const Task task = task_of(call);
-  if (task.results == 0) return;
-  const float* x = floats(call.inputs[0]);
-  float* const copied = static_cast<float*>(call.workspace);
-  if (task.is_copied) {
-    const auto mask = static_cast<unsigned>(call.attributes[0]);
-    tensor::launch_vectorized(copied, x, sizeof(float), with_axes_last(call.inputs[0], mask),
-                              stream);
-    x = copied;
-  }
-  float* const y = floats(call.outputs[0]);
-  float* const of_parts = copied + task.copy_bytes() / sizeof(float);
-  const size_t parts = task.parts.count, length = task.parts.length;
-  const auto launch = [&](float* to, const float* from, size_t count, size_t many, size_t each,
-                          float by) {
-    if (task.are_columns)
-      LAUNCH_ON(stream, reduce_columns<F>,
-                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                     static_cast<unsigned>(many)),
-                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, each, by);
-    else
-      LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * many), kBlock, 0, to,
-                from, count, each, static_cast<unsigned>(many), by);
+template <Reduction kind>
+Operation reduction(const char* name) {
+  constexpr auto run = [](const CourseCall& call, hipStream_t stream) {
+    const ReductionTask task = task_of(call.inputs[0], mask_of(call));
+    if (task.results == 0) return;
+    const float* x = floats(call.inputs[0]);
+    float* const copied = static_cast<float*>(call.workspace);
+    if (task.is_copied) {
+      tensor::launch_vectorized(copied, x, sizeof(float),
+                                with_axes_last(call.inputs[0], mask_of(call)), stream);
+      x = copied;
+    }
+    launch_reduction(kind, task, floats(call.outputs[0]), x,
+                     copied + task.copy_bytes() / sizeof(float), stream);
   };
-  if (parts == 1) return launch(y, x, task.count, 1, std::max(task.count, size_t{1}), divisor);
-  launch(of_parts, x, task.count, parts, length, 1);
-  launch(y, of_parts, parts, 1, parts, divisor);
+  return {name, supports, run, nullptr, workspace};
 }
 
 // ---- argmax -------------------------------------------------------------------------------------
@@ -208,17 +185,9 @@ void run_argmax(const CourseCall& call, hipStream_t stream) {
 }  // namespace
 
 std::vector<Operation> reductions() {
-  return {{"sum", supports,
-           [](const CourseCall& call, hipStream_t stream) { run<Total>(call, stream, 1); }, nullptr,
-           workspace},
-          {"mean", supports,
-           [](const CourseCall& call, hipStream_t stream) {
-             run<Total>(call, stream, static_cast<float>(task_of(call).count));
-           },
-           nullptr, workspace},
-          {"max", supports,
-           [](const CourseCall& call, hipStream_t stream) { run<Max>(call, stream, 1); }, nullptr,
-           workspace},
+  return {reduction<Reduction::sum>("sum"),
+          reduction<Reduction::mean>("mean"),
+          reduction<Reduction::max>("max"),
           {"argmax", supports_argmax, run_argmax}};
 }
 

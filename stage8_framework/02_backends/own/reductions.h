@@ -1,0 +1,80 @@
+// How `own` reduces, as plain C++: into how many parts, and by which blocks. The order in which it
+// adds follows from these numbers alone. 8.6 reduces what it has computed in the same way.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/gpu_runtime.h"
+#include "stage1_vector/01_vector_add/detail/grid.h"
+#include "stage8_framework/02_backends/c_tensor.h"
+
+namespace own {
+
+// Of the elements along the reduced axes; a mean is a sum that is divided at the end.
+enum class Reduction { sum, mean, max };
+
+// A block of rows has vector_add::kBlock threads. A block of columns has kColumns of them, which
+// are a sector of 32 bytes, times kRowsAtOnce.
+inline constexpr unsigned kColumns = 8, kRowsAtOnce = 128;
+
+// How the `count` elements of each of `results` results are shared: parts of `length` elements, of
+// which the last one may be shorter.
+struct Parts {
+  size_t count, length;
+};
+// A second launch takes longer than a block with 16 numbers for each thread.
+inline constexpr size_t kEnoughBlocks = 1024, kLeastOfThread = 16;
+inline Parts divided(size_t blocks, size_t count, size_t threads) {
+  const size_t wanted = gpu::ceil_div(kEnoughBlocks, std::max(blocks, size_t{1}));
+  const size_t most = std::max(count / (kLeastOfThread * threads), size_t{1});
+  const size_t length = gpu::ceil_div(std::max(count, size_t{1}), std::min(wanted, most));
+  return {std::max(gpu::ceil_div(count, length), size_t{1}), length};
+}
+
+// What a reduction over some axes comes down to. The elements are rows, (results, count), or
+// columns, (count, results). Where there is more than one part, a second launch makes one of them:
+//
+//   rows      grid (results * parts)                        out (results, parts)   then parts = 1
+//   columns   grid (ceil(results / kColumns), parts)        out (parts, results)   then parts = 1
+struct ReductionTask {
+  bool is_copied = false;  // into rows, before anything else
+  bool are_columns = false;
+  size_t results = 1, count = 1;  // elements of each result
+  Parts parts = {};
+
+  size_t copy_bytes() const { return is_copied ? results * count * sizeof(float) : 0; }
+  size_t part_bytes() const { return parts.count > 1 ? results * parts.count * sizeof(float) : 0; }
+  // What the last launch divides by.
+  float divisor(Reduction kind) const {
+    return kind == Reduction::mean ? static_cast<float>(count) : 1.0f;
+  }
+};
+
+// The task of reducing x over the axes of a mask, of which bit d is axis d.
+inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
+  ReductionTask task;
+  bool are_last = true, are_first = true, seen_reduced = false, seen_kept = false;
+  for (int axis = 0; axis < x.rank; ++axis) {
+    const bool is_reduced = mask >> axis & 1;
+    (is_reduced ? task.count : task.results) *= extent(x, axis);
+    if (extent(x, axis) == 1) continue;
+    if (is_reduced && seen_kept) are_first = false;
+    if (!is_reduced && seen_reduced) are_last = false;
+    (is_reduced ? seen_reduced : seen_kept) = true;
+  }
+  task.are_columns = !are_last && are_first && is_contiguous(x);
+  task.is_copied = !task.are_columns && !(are_last && is_contiguous(x));
+  task.parts = task.are_columns
+                   ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
+                   : divided(task.results, task.count, vector_add::kBlock);
+  return task;
+}
+
+// y[result] = the reduction of x, whose elements lie as the task says: rows where they are copied.
+// `of_parts` is part_bytes() bytes. results * parts.count is below 2^31. Throws gpu::Error.
+void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
+                      float* of_parts, hipStream_t stream);
+
+}  // namespace own
