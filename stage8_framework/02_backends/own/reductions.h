@@ -58,14 +58,14 @@ inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
   bool are_last = true, are_first = true, seen_reduced = false, seen_kept = false;
   for (int axis = 0; axis < x.rank; ++axis) {
     const bool is_reduced = mask >> axis & 1;
-    (is_reduced ? task.count : task.results) *= extent(x, axis);
-    if (extent(x, axis) == 1) continue;
+    (is_reduced ? task.count : task.results) *= framework::extent(x, axis);
+    if (framework::extent(x, axis) == 1) continue;
     if (is_reduced && seen_kept) are_first = false;
     if (!is_reduced && seen_reduced) are_last = false;
     (is_reduced ? seen_reduced : seen_kept) = true;
   }
-  task.are_columns = !are_last && are_first && is_contiguous(x);
-  task.is_copied = !task.are_columns && !(are_last && is_contiguous(x));
+  task.are_columns = !are_last && are_first && framework::is_contiguous(x);
+  task.is_copied = !task.are_columns && !(are_last && framework::is_contiguous(x));
   task.parts = task.are_columns
                    ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
                    : divided(task.results, task.count, vector_add::kBlock);
@@ -76,5 +76,8 @@ inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
 // `of_parts` is part_bytes() bytes. results * parts.count is below 2^31. Throws gpu::Error.
 void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
                       float* of_parts, hipStream_t stream);
+// The last launch of these alone, for a task of several parts, which are in `of_parts`.
+void launch_last_reduction(Reduction kind, const ReductionTask& task, float* y,
+                           const float* of_parts, hipStream_t stream);
 
 }  // namespace own

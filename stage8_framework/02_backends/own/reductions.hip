@@ -74,35 +74,41 @@ static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
   if (threadIdx.y == 0 && col < cols) out[part * cols + col] = partial[0][threadIdx.x] / divisor;
 }
 
-// The last launch alone divides: a maximum and a sum by 1.
+// to = F over the `count` elements of each result in `from`, in parts.
 template <class F>
-void launch(const ReductionTask& task, float* y, const float* x, float* of_parts, float divisor,
-            hipStream_t stream) {
-  const auto launch_parts = [&](float* to, const float* from, size_t count, Parts parts, float by) {
-    if (task.are_columns)
-      LAUNCH_ON(stream, reduce_columns<F>,
-                dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                     static_cast<unsigned>(parts.count)),
-                dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, by);
-    else
-      LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * parts.count), kBlock,
-                0, to, from, count, parts.length, static_cast<unsigned>(parts.count), by);
-  };
-  if (task.parts.count > 1) {
-    launch_parts(of_parts, x, task.count, task.parts, 1);
-    launch_parts(y, of_parts, task.parts.count, {1, task.parts.count}, divisor);
-  } else {
-    launch_parts(y, x, task.count, {1, std::max(task.count, size_t{1})}, divisor);
-  }
+void launch_parts(const ReductionTask& task, float* to, const float* from, size_t count,
+                  Parts parts, float divisor, hipStream_t stream) {
+  if (task.are_columns)
+    LAUNCH_ON(stream, reduce_columns<F>,
+              dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
+                   static_cast<unsigned>(parts.count)),
+              dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, divisor);
+  else
+    LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(task.results * parts.count), kBlock, 0,
+              to, from, count, parts.length, static_cast<unsigned>(parts.count), divisor);
 }
 
 }  // namespace
 
+// The last launch alone divides: a maximum and a sum by 1.
 void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
                       float* of_parts, hipStream_t stream) {
   if (task.results == 0) return;
-  const auto launch_kind = kind == Reduction::max ? launch<Max> : launch<Total>;
-  launch_kind(task, y, x, of_parts, task.divisor(kind), stream);
+  const auto launch = kind == Reduction::max ? launch_parts<Max> : launch_parts<Total>;
+  if (task.parts.count > 1) {
+    launch(task, of_parts, x, task.count, task.parts, 1, stream);
+    launch_last_reduction(kind, task, y, of_parts, stream);
+  } else {
+    launch(task, y, x, task.count, {1, std::max(task.count, size_t{1})}, task.divisor(kind),
+           stream);
+  }
+}
+
+void launch_last_reduction(Reduction kind, const ReductionTask& task, float* y,
+                           const float* of_parts, hipStream_t stream) {
+  if (task.results == 0) return;
+  const auto launch = kind == Reduction::max ? launch_parts<Max> : launch_parts<Total>;
+  launch(task, y, of_parts, task.parts.count, {1, task.parts.count}, task.divisor(kind), stream);
 }
 
 namespace {
