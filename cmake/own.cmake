@@ -14,3 +14,7 @@ target_link_libraries(step_fusion PRIVATE own_reductions)
 without_contraction("${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/own/elementwise.hip")
 add_backend_plugin(own "own_reductions;${libraries};gpu" ${sources})
 target_compile_definitions(course_own PRIVATE COURSE_OWN_NAME="own")
+# The interpreter has the bits of the operations that it stands for.
+get_target_property(of_fusion step_fusion SOURCES)
+list(FILTER of_fusion INCLUDE REGEX "\\.hip$")
+without_contraction(${of_fusion})

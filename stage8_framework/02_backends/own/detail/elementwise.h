@@ -19,10 +19,11 @@ using vector_add::kBlock;
 // From the number of an element of the output to the places in the inputs.
 template <int kInputs>
 struct Positions {
-  int rank;
+  int rank = 0;
   Divisor by[kMaxRank];  // the innermost axis first
   std::int64_t stride[kInputs][kMaxRank] = {};
 
+  Positions() = default;
   explicit Positions(const Axes<kInputs>& axes) : rank(axes.rank) {
     for (int d = 0; d < rank; ++d) {
       by[d] = Divisor(static_cast<size_t>(axes.extent[rank - 1 - d]));
@@ -40,6 +41,16 @@ struct Positions {
         for (int i = 0; i < kInputs; ++i) at[i] += index * stride[i][d];
         n = further;
       }
+  }
+  // The place in one input alone.
+  __device__ std::int64_t find(unsigned n, int input) const {
+    std::int64_t at = 0;
+    for (int d = 0; d < rank; ++d) {
+      const unsigned further = by[d].quotient(n);
+      at += static_cast<std::int64_t>(n - further * by[d].value) * stride[input][d];
+      n = further;
+    }
+    return at;
   }
 };
 
