@@ -1,11 +1,11 @@
 // What the interpreter's kernel is given, and how its threads read and write: groups of four
 // neighbours, 16 bytes where they lie so.
 //
-//   a block's elements   | 4 of thread 0 | 4 of thread 1 | ... | 4 of thread 0 | 4 of thread 1 |
-//   ...
-//                          group 0                              group 1
-//   shared memory        [slot][group][thread] of float4: neighbours in a wave read neighbours, and
-//                        no thread reads what another one has written
+//   elements of a block   | 4 of thread 0 | 4 of thread 1 | ... | 4 of thread 0 | 4 of thread 1 ...
+//                         group 0                               group 1
+//   shared memory         [slot][group][thread] of float4: neighbours in a wave read neighbours,
+//   and
+//                         no thread reads what another one has written
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr int kGroups = 4, kOfThread = 4 * kGroups;
 inline constexpr size_t kSlotBytes = kGroups * kThreads * sizeof(float4);
 static_assert(kSlots * kSlotBytes <= 48 * 1024, "what a launch may have without asking for it");
 
-enum class Walk : std::int32_t {
+enum class Access : std::int32_t {
   wide,  // as the domain is walked, and 16 bytes at a time
   flat,  // as the domain is walked
   one,   // one element for all
@@ -33,7 +33,7 @@ enum class Walk : std::int32_t {
 struct Source {
   const void* data;
   std::int64_t step;  // of the last axis that is left, where axes have become one
-  Walk walk;
+  Access access;
   bool is_boolean, is_aligned;  // aligned: four neighbours can be one access
 };
 
@@ -74,9 +74,10 @@ __device__ inline void spread(float* x, const float4& four) {
   x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
 }
 
-// What a slot holds, or a number.
-__device__ inline void fetch(Values& x, const Self& self, const Operand& from) {
-  if (from.slot >= 0) {
+// x = what a slot holds, or a number. nvcc makes one of two such short ways without a branch, and
+// issues both; where one is told to be rare, it branches.
+__device__ inline void fetch(Values& x, const Self& self, const ReadFrom& from) {
+  if (__builtin_expect(from.slot >= 0, 1)) {
     const float4* slot = self.slots + from.slot * (kGroups * static_cast<int>(kThreads));
     GPU_UNROLL
     for (int group = 0; group < kGroups; ++group)
@@ -87,6 +88,7 @@ __device__ inline void fetch(Values& x, const Self& self, const Operand& from) {
   }
 }
 
+// The slot holds x from now on.
 __device__ inline void keep(const Self& self, int to, const Values& x) {
   float4* slot = self.slots + to * (kGroups * static_cast<int>(kThreads));
   GPU_UNROLL
@@ -120,15 +122,15 @@ __device__ inline void load_four(float* x, const Bytecode& code, int input, size
   spread(x, make_float4(0, 0, 0, 0));
   if (n >= code.elements) return;
   const auto places = static_cast<int>(code.elements - n < 4 ? code.elements - n : 4);
-  if (source.walk == Walk::any) {
+  if (source.access == Access::any) {
     for (int k = 0; k < 4; ++k)
       if (k < places)
         x[k] = element(
             source, code.places.find(static_cast<unsigned>(n) + static_cast<unsigned>(k), input));
     return;
   }
-  auto at = static_cast<std::int64_t>(source.walk == Walk::one ? 0 : n);
-  if (source.walk == Walk::rows) at = code.places.find(static_cast<unsigned>(n), input);
+  auto at = static_cast<std::int64_t>(source.access == Access::one ? 0 : n);
+  if (source.access == Access::rows) at = code.places.find(static_cast<unsigned>(n), input);
   if (source.is_aligned && places == 4) {
     if (source.is_boolean)
       spread(x, gpu::unpack_bytes(static_cast<const std::uint32_t*>(source.data)[at / 4]));
@@ -143,8 +145,8 @@ __device__ inline void load_four(float* x, const Bytecode& code, int input, size
       if (k < places) x[k] = element(source, at + k * source.step);
   }
 }
-__device__ inline void load(Values& x, const Bytecode& code, const Self& self, int input) {
-  if (code.in[input].walk == Walk::wide && self.is_whole) {
+__device__ inline void load_input(Values& x, const Bytecode& code, const Self& self, int input) {
+  if (code.in[input].access == Access::wide && self.is_whole) {
     const float4* data = static_cast<const float4*>(code.in[input].data) + self.first / 4;
     GPU_UNROLL
     for (int group = 0; group < kGroups; ++group)
@@ -170,9 +172,11 @@ __device__ inline void store_four(const Bytecode& code, int output, size_t n, co
 __device__ inline void store(const Bytecode& code, const Self& self, unsigned outputs,
                              const Values& x) {
   for (int output = 0; output < kMaxOutputs; ++output)
-    if (outputs >> output & 1) GPU_UNROLL
-  for (int group = 0; group < kGroups; ++group)
-    store_four(code, output, self.group(group), x.of + 4 * group);
+    if (outputs >> output & 1) {
+      GPU_UNROLL
+      for (int group = 0; group < kGroups; ++group)
+        store_four(code, output, self.group(group), x.of + 4 * group);
+    }
 }
 
 }  // namespace fusion

@@ -33,7 +33,7 @@ inline constexpr int kMaxSteps = kMaxInputs + kMaxInstructions;
 // Where an operand comes from: slot 0, 1, ..., the step's number for it, or the step before. That
 // is what kBefore says of the first operand; of the others, that they are not there.
 inline constexpr int kNumber = -1, kBefore = -2;
-struct Operand {
+struct ReadFrom {
   std::int32_t slot = kBefore;
   float number = 0;
 };
@@ -46,7 +46,7 @@ struct Step {
   std::int32_t input = 0;      // of kLoad
   std::int32_t to = kNowhere;  // the slot that keeps the value
   std::uint32_t outputs = 0;   // bit i: stored as output i
-  Operand from[3];
+  ReadFrom from[3];
 };
 
 struct Schedule {

@@ -1,4 +1,4 @@
-// interpreted: a kernel goes through the program, a step at a time, for eight elements at once.
+// interpreted: a kernel goes through the program, a step at a time, for many elements at once.
 #include <math.h>  // exp(float) and the like outside of std, which <cmath> does not promise
 
 #include <algorithm>
@@ -20,17 +20,19 @@ namespace fusion {
 //         threads read the same word. The value before stays in registers, the others in slots.
 // Thread: kGroups groups of four neighbours; all threads are at the same step.
 // Costs : inputs and outputs once. A step is decoded once for the kOfThread elements of a thread,
-//         and a slot is 4 bytes of shared memory for each of them.
+//         and a value that waits takes 4 bytes of shared memory for each of them.
 static __global__ void __launch_bounds__(kThreads) interpret(const Bytecode code) {
   DYNAMIC_SHARED(float4, slots);
   const Self self = self_of(code, slots);
   Values x{};
   for (int i = 0; i < code.length; ++i) {
     const Step& step = code.steps[i];
+    // exercise: the first operand into x; a case for a load and for each formula; then where x
+    // goes: to a slot, to outputs (about 15 lines)
     if (step.from[0].slot != kBefore) fetch(x, self, step.from[0]);
     switch (step.code) {
       case kLoad:
-        load(x, code, self, step.input);
+        load_input(x, code, self, step.input);
         break;
 #define FORMULA(name, inputs, expression)                                                    \
   case static_cast<int>(Formula::name):                                                      \
@@ -44,22 +46,23 @@ static __global__ void __launch_bounds__(kThreads) interpret(const Bytecode code
     }
     if (step.to != kNowhere) keep(self, step.to, x);
     if (step.outputs != 0) store(code, self, step.outputs, x);
+    // end exercise
   }
 }
 
 namespace {
 
 // How input `input` of the domain is walked.
-Walk walk_of(const own::Axes<kMaxInputs>& axes, int input) {
+Access access_of(const own::Axes<kMaxInputs>& axes, int input) {
   bool is_one = true, is_flat = true;
   std::int64_t flat = 1;
   for (int axis = axes.rank - 1; axis >= 0; flat *= axes.extent[axis--]) {
     is_one = is_one && axes.stride[input][axis] == 0;
     is_flat = is_flat && axes.stride[input][axis] == flat;
   }
-  if (is_one) return Walk::one;
-  if (is_flat) return Walk::flat;
-  return axes.extent[axes.rank - 1] % 4 == 0 ? Walk::rows : Walk::any;
+  if (is_one) return Access::one;
+  if (is_flat) return Access::flat;
+  return axes.extent[axes.rank - 1] % 4 == 0 ? Access::rows : Access::any;
 }
 
 // The inputs beside the domain; those that a program has not are one element.
@@ -102,12 +105,12 @@ class Interpreted : public Work {
     for (size_t i = 0; i < program.inputs.size(); ++i) {
       Source& source = code_.in[i];
       source.is_boolean = program.inputs[i].dtype == Dtype::boolean;
-      source.walk = walk_of(axes, static_cast<int>(i));
+      source.access = access_of(axes, static_cast<int>(i));
       source.step = axes.rank == 0 ? 0 : axes.stride[i][axes.rank - 1];
       source.is_aligned = source.step == 1;
-      for (int axis = 0; axis + 1 < axes.rank && source.walk == Walk::rows; ++axis)
+      for (int axis = 0; axis + 1 < axes.rank && source.access == Access::rows; ++axis)
         source.is_aligned = source.is_aligned && axes.stride[i][axis] % 4 == 0;
-      const bool is_near = source.walk == Walk::one || source.walk == Walk::flat;
+      const bool is_near = source.access == Access::one || source.access == Access::flat;
       if (code_.elements >= size_t{1} << 31 && !is_near)
         throw std::invalid_argument("fused: 2^31 elements or more must lie without gaps");
     }
@@ -128,8 +131,8 @@ class Interpreted : public Work {
       Source& source = code.in[i];
       source.data = arrays.in[i];
       source.is_aligned = source.is_aligned && is_at(source.data, source.is_boolean ? 4 : 16);
-      if (source.walk == Walk::flat && source.is_aligned && !source.is_boolean)
-        source.walk = Walk::wide;
+      if (source.access == Access::flat && source.is_aligned && !source.is_boolean)
+        source.access = Access::wide;
     }
     for (size_t i = 0; i < outputs_; ++i) {
       code.out[i] =
