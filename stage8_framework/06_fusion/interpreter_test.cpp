@@ -159,12 +159,9 @@ TEST_CASE("a chain keeps no slot, and what nobody needs is not done") {
   Program program;
   program.domain = {5};
   program.inputs = {{five, Dtype::f32}, {five, Dtype::f32}};
-  program.code = {{Formula::exp, {1}, 0},
-                  {Formula::neg, {0}, 0},
-                  {Formula::number, {}, 2},
-                  {Formula::div, {3, 4}, 0},
-                  {Formula::abs, {5}, 0}};
-  program.outputs = {6};
+  program.code = {{Formula::exp, {1}, 0},   {Formula::log, {2}, 0},    {Formula::neg, {0}, 0},
+                  {Formula::number, {}, 2}, {Formula::div, {4, 5}, 0}, {Formula::abs, {6}, 0}};
+  program.outputs = {7};
   const fusion::Schedule schedule = fusion::schedule_of(program);
   CHECK(schedule.slots == 0);
   CHECK(schedule.steps.size() == 4);  // load, neg, div, abs

@@ -121,17 +121,18 @@ inline Layout random_layout(Chance& chance, const Shape& domain) {
   for (size_t i = 0; i < order.size(); ++i) {
     const auto axis = static_cast<size_t>(order[i]);
     if (chance.once_in(4)) factor[axis] = 2;
-    stored.insert(i, shape[axis] * factor[axis]);
+    const auto gap = static_cast<std::int64_t>(chance.once_in(4) ? chance.below(4) : 0);
+    stored.insert(i, shape[axis] * factor[axis] + gap);
     back[axis] = static_cast<std::int64_t>(i);
   }
   Layout layout = Layout::contiguous(stored).permute(Shape(back));
   for (size_t axis = 0; axis < shape.rank(); ++axis) {
-    const std::int64_t extent = layout.shape[axis], step = factor[axis];
+    const std::int64_t end = shape[axis] * factor[axis], step = factor[axis];
     const auto which = static_cast<std::int64_t>(axis);
-    if (extent > 1 && chance.once_in(6))
-      layout = layout.slice(which, extent - 1, -1, -step);
-    else if (step > 1)
-      layout = layout.slice(which, 0, extent, step);
+    if (end > 0 && chance.once_in(6))
+      layout = layout.slice(which, end - 1, -1, -step);
+    else
+      layout = layout.slice(which, 0, end, step);
   }
   return layout;
 }
