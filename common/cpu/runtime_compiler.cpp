@@ -82,14 +82,12 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-constexpr double kSecondsOfACompiler = 30;
-
 child_process::Result run(const std::vector<std::string>& command, const std::string& folder) {
   static std::string too_slow;  // it is not waited for a second time
   if (too_slow.empty()) {
-    const child_process::Result result = child_process::run(command, kSecondsOfACompiler, folder);
+    const child_process::Result result = child_process::run(command, seconds_of_a_compiler, folder);
     if (!result.is_too_slow) return result;
-    too_slow = command[0] + " took longer than 30 s and was ended";
+    too_slow = command[0] + " takes too long and was ended";
   }
   throw std::runtime_error(too_slow);
 }

@@ -62,9 +62,10 @@ Geometry geometry_of(const Program& program) {
     // One element is walked as many are, so that it needs no kernel of its own.
     if (elements <= 1) way = {false, true, true, 1};
     geometry.is_flat = geometry.is_flat && (way.is_one || way.is_flat);
+    geometry.is_by_four = geometry.is_by_four && (way.is_wide || way.step == 0);
   }
   const int rank = geometry.axes.rank;
-  geometry.is_by_four = geometry.is_flat || geometry.axes.extent[rank - 1] % 4 == 0;
+  if (!geometry.is_flat && geometry.axes.extent[rank - 1] % 4 != 0) geometry.is_by_four = false;
   if (!geometry.is_flat && elements >= std::int64_t{1} << 31)
     throw std::invalid_argument("fused: 2^31 elements or more must lie without gaps");
   return geometry;

@@ -21,7 +21,7 @@ struct Geometry {
   own::Axes<kMaxInputs> axes;  // those of the domain that are left
   Way ways[kMaxInputs];
   bool is_flat;     // all inputs are flat, or one element
-  bool is_by_four;  // groups of four lie in one row
+  bool is_by_four;  // groups of four lie in one row, and all inputs are wide or repeated there
 };
 // Throws std::invalid_argument where there are 2^31 elements or more that are not flat.
 Geometry geometry_of(const Program& program);

@@ -81,58 +81,36 @@ std::string line_of(const Program& program, size_t instruction, Dialect dialect)
 
 namespace {
 
-// What a thread reads for a group of four: a text for each of the four.
-struct Four {
-  std::string lines;  // that come first
-  std::string of[4];
-};
-Four four_of(const KernelText& kernel, size_t input) {
-  const Geometry::Way& way = kernel.geometry.ways[input];
-  const bool is_boolean = kernel.program.inputs[input].dtype == Dtype::boolean;
-  const std::string global = kernel.dialect == Dialect::opencl ? "__global " : "";
-  const std::string name = "x" + std::to_string(input), in = "in" + std::to_string(input);
-  const std::string place = place_of(kernel, input, "i");
-  Four four;
-  if (way.is_wide) {
-    const std::string type = is_boolean ? "uchar4" : "float4";
-    four.lines = "    const " + type + " " + name + " = *(" + global + "const " + type + "*)(" +
-                 in + " + " + place + ");\n";
-    for (int k = 0; k < 4; ++k) four.of[k] = name + "." + "xyzw"[k];
-  } else if (way.step == 0) {
-    four.lines = "    const float " + name + " = " + in + "[" + place + "];\n";
-    for (std::string& one : four.of) one = name;
-  } else {
-    for (int k = 0; k < 4; ++k) {
-      const std::string own = name + "_" + std::to_string(k);
-      const std::string step = k == 0 ? "" : " + " + std::to_string(k * way.step);
-      four.lines += "    const float " + own + " = " + in + "[" + place + step + "];\n";
-      four.of[k] = own;
-    }
-  }
-  return four;
-}
-
 // The lines that read, compute and store the group of four that begins with element i.
 std::string lines_of_four(const KernelText& kernel) {
-  const size_t outputs = kernel.program.outputs.size();
+  const Program& program = kernel.program;
   const std::string global = kernel.dialect == Dialect::opencl ? "__global " : "";
-  const std::string make = words_of(kernel)["float4"];
-  std::vector<Four> fours;
   std::string loads, calls, stores;
-  for (size_t i = 0; i < kernel.program.inputs.size(); ++i)
-    loads += fours.emplace_back(four_of(kernel, i)).lines;
-  for (int k = 0; k < 4; ++k) {
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const bool is_wide = kernel.geometry.ways[i].is_wide,
+               is_f32 = program.inputs[i].dtype == Dtype::f32;
+    const std::string number = std::to_string(i);
+    const std::string type = !is_wide ? "float" : is_f32 ? "float4" : "uchar4";
+    const std::string four =
+        "*(" + global + "const " + type + "*)(in" + number + " + " + place_of(kernel, i, "i") + ")";
+    loads += "    const " + type + " x" + number + " = " +
+             (is_wide ? four : element_of(kernel, i, "i")) + ";\n";
+  }
+  for (size_t k = 0; k < 4; ++k) {
     calls += "    " + kernel.name + "_element(";
-    for (const Four& four : fours) calls += four.of[k] + ", ";
-    for (size_t i = 0; i < outputs; ++i)
+    for (size_t i = 0; i < program.inputs.size(); ++i)
+      calls += "x" + std::to_string(i) + (kernel.geometry.ways[i].is_wide ? "." : "") +
+               std::string("xyzw").substr(k, kernel.geometry.ways[i].is_wide) + ", ";
+    for (size_t i = 0; i < program.outputs.size(); ++i)
       calls += (i == 0 ? "&y" : ", &y") + std::to_string(i) + "[" + std::to_string(k) + "]";
     calls += ");\n";
   }
-  for (size_t i = 0; i < outputs; ++i) {
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
     const std::string number = std::to_string(i), y = "y" + number;
     loads += "    float " + y + "[4];\n";
-    stores += "    *(" + global + "float4*)(out" + number + " + i) = " + make + "(" + y + "[0], " +
-              y + "[1], " + y + "[2], " + y + "[3]);\n";
+    stores += "    *(" + global + "float4*)(out" + number +
+              " + i) = " + words_of(kernel)["float4"] + "(" + y + "[0], " + y + "[1], " + y +
+              "[2], " + y + "[3]);\n";
   }
   return loads + calls + stores;
 }

@@ -55,9 +55,9 @@ std::string rows_of_gpu() {
 $one  }
   values[$thread_x] = value;
   $barrier;
-  for (unsigned half = $threads / 2; half > 0; half /= 2) {
-    if ($thread_x < half)
-      values[$thread_x] = $(name)_combined(values[$thread_x], values[$thread_x + half]);
+  for (unsigned left = $threads / 2; left > 0; left /= 2) {
+    if ($thread_x < left)
+      values[$thread_x] = $(name)_combined(values[$thread_x], values[$thread_x + left]);
     $barrier;
   }
   if ($thread_x == 0) $out[$block_x] = values[0] / (float)divisor;
@@ -75,9 +75,9 @@ std::string rows_of_host() {
       const $index i = row * count + c + t;
 $one    }
   }
-  for (unsigned half = $threads / 2; half > 0; half /= 2)
-    for (unsigned t = 0; t < half; ++t)
-      values[t] = $(name)_combined(values[t], values[t + half]);
+  for (unsigned left = $threads / 2; left > 0; left /= 2)
+    for (unsigned t = 0; t < left; ++t)
+      values[t] = $(name)_combined(values[t], values[t + left]);
   $out[block_x] = values[0] / (float)divisor;
 }
 )";
@@ -96,8 +96,8 @@ std::string columns_of_gpu() {
 $one    }
   values[y][x] = value;
   $barrier;
-  for (unsigned half = $rows / 2; half > 0; half /= 2) {
-    if (y < half) values[y][x] = $(name)_combined(values[y][x], values[y + half][x]);
+  for (unsigned left = $rows / 2; left > 0; left /= 2) {
+    if (y < left) values[y][x] = $(name)_combined(values[y][x], values[y + left][x]);
     $barrier;
   }
   if (y == 0 && column < results) $out[part * results + column] = values[0][x] / (float)divisor;
@@ -116,10 +116,10 @@ std::string columns_of_host() {
       const unsigned y = (row - part * length) % $rows;
       const $index i = row * results + first + x;
 $one    }
-  for (unsigned half = $rows / 2; half > 0; half /= 2)
-    for (unsigned y = 0; y < half; ++y)
+  for (unsigned left = $rows / 2; left > 0; left /= 2)
+    for (unsigned y = 0; y < left; ++y)
       for (unsigned x = 0; x < columns; ++x)
-        values[y][x] = $(name)_combined(values[y][x], values[y + half][x]);
+        values[y][x] = $(name)_combined(values[y][x], values[y + left][x]);
   for (unsigned x = 0; x < columns; ++x)
     $out[part * results + first + x] = values[0][x] / (float)divisor;
 }
