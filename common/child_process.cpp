@@ -83,7 +83,7 @@ int wait_for(pid_t child, double seconds, bool* is_too_slow) {
 
 }  // namespace
 
-Result run(const std::vector<std::string>& command, double seconds, const std::string& folder) {
+Ended run(const std::vector<std::string>& command, double seconds, const std::string& folder) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(std::tmpfile(), std::fclose);
   if (output == nullptr)
     throw std::runtime_error(std::string("no temporary file can be made: ") + std::strerror(errno));
@@ -96,7 +96,7 @@ Result run(const std::vector<std::string>& command, double seconds, const std::s
   if (error == ENOENT) throw std::runtime_error(command[0] + " is not found");
   if (error != 0)
     throw std::runtime_error(command[0] + " cannot be started: " + std::strerror(error));
-  Result result;
+  Ended result;
   result.exit_code = wait_for(child, seconds, &result.is_too_slow);
   std::rewind(output.get());
   constexpr size_t kMost = 65536;

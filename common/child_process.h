@@ -6,7 +6,7 @@
 
 namespace child_process {
 
-struct Result {
+struct Ended {
   int exit_code = -1;        // -1 where a signal has ended it
   bool is_too_slow = false;  // it was ended, with all that it had started
   std::string output;        // of both its streams
@@ -15,6 +15,6 @@ struct Result {
 // Runs command[0], which is looked for in PATH, with these arguments, for at most so many seconds;
 // its temporary files go to `folder`. It reads nothing. Its messages are in English. Throws
 // std::runtime_error where it can't be started: "g++ is not found".
-Result run(const std::vector<std::string>& command, double seconds, const std::string& folder);
+Ended run(const std::vector<std::string>& command, double seconds, const std::string& folder);
 
 }  // namespace child_process

@@ -15,7 +15,7 @@ namespace runtime_code {
 
 namespace {
 
-using Modules = std::map<std::pair<int, std::string>, std::shared_ptr<const Module>>;
+using Modules = std::map<std::pair<int, std::string>, std::shared_ptr<const LoadedCode>>;
 
 // Never destroyed: at the program's end the device's runtime may be gone before it.
 Modules& modules() {
@@ -24,7 +24,7 @@ Modules& modules() {
 }
 
 // nullptr where nothing was kept, or what was kept can't be loaded: it is compiled again then.
-std::shared_ptr<const Module> kept_module(const std::string& key) {
+std::shared_ptr<const LoadedCode> kept_module(const std::string& key) {
   const std::optional<std::string> code = code_cache::find(key);
   if (!code) return nullptr;
   try {
@@ -54,7 +54,7 @@ Compiled compile(const std::string& source) {
   int device = 0;
   HIP_CHECK(hipGetDevice(&device));
   const std::string key = compiler_identity() + "\n" + source;
-  std::shared_ptr<const Module>& known = modules()[{device, key}];
+  std::shared_ptr<const LoadedCode>& known = modules()[{device, key}];
   if (known == nullptr) known = kept_module(key);
   if (known != nullptr) return {known, "compiled, kept"};
   Compiled made = newly_compiled(key, source);

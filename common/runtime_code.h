@@ -19,7 +19,7 @@
 namespace runtime_code {
 
 // What a kernel is given: addresses and whole numbers, 8 bytes each.
-struct Arguments {
+struct KernelArguments {
   static constexpr int kMost = 16;
   std::uint64_t values[kMost] = {};
   int count = 0;
@@ -32,19 +32,19 @@ struct Arguments {
 using Kernel = void*;
 
 // Code that is loaded on a device. It must outlive what it has queued.
-class Module {
+class LoadedCode {
  public:
-  virtual ~Module() = default;
+  virtual ~LoadedCode() = default;
   // Throws gpu::Error or std::runtime_error where there is no such kernel.
   virtual Kernel kernel(const std::string& name) const = 0;
   // Queues it. The CPU backend calls it once for each block and takes no notice of `block`. Throws
   // gpu::Error.
-  virtual void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments& arguments,
+  virtual void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
                       hipStream_t stream) const = 0;
 };
 
 struct Compiled {
-  std::shared_ptr<const Module> module;
+  std::shared_ptr<const LoadedCode> module;
   std::string note;  // "compiled in 12.3 ms", "compiled, kept", "compiled in 9.8 ms, not kept: ..."
 };
 

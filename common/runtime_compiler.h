@@ -18,6 +18,6 @@ std::string compiler_identity();
 // The code of a text. Throws std::runtime_error with the first line of the compiler's complaint.
 std::string code_of(const std::string& source);
 // Throws gpu::Error or std::runtime_error where it can't be loaded.
-std::shared_ptr<const Module> loaded(const std::string& code);
+std::shared_ptr<const LoadedCode> loaded(const std::string& code);
 
 }  // namespace runtime_code

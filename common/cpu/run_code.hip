@@ -6,11 +6,12 @@
 namespace runtime_code {
 
 // Thread: one for each block, whose whole work the function does.
-static __global__ void call_for_block(BlockFunction function, Arguments arguments) {
+static __global__ void call_for_block(BlockFunction function, KernelArguments arguments) {
   function(blockIdx.x, blockIdx.y, arguments.values);
 }
 
-void launch_blocks(BlockFunction function, dim3 grid, const Arguments& values, hipStream_t stream) {
+void launch_blocks(BlockFunction function, dim3 grid, const KernelArguments& values,
+                   hipStream_t stream) {
   LAUNCH_ON(stream, call_for_block, grid, 1, 0, function, values);
 }
 

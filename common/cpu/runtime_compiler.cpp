@@ -82,10 +82,10 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-child_process::Result run(const std::vector<std::string>& command, const std::string& folder) {
+child_process::Ended run(const std::vector<std::string>& command, const std::string& folder) {
   static std::string too_slow;  // it is not waited for a second time
   if (too_slow.empty()) {
-    const child_process::Result result = child_process::run(command, seconds_of_a_compiler, folder);
+    const child_process::Ended result = child_process::run(command, seconds_of_a_compiler, folder);
     if (!result.is_too_slow) return result;
     too_slow = command[0] + " takes too long and was ended";
   }
@@ -109,7 +109,7 @@ const Compiler& compiler() {
     for (const std::vector<std::string>& command : commands) try {
         std::vector<std::string> asked = command;
         asked.push_back("--version");
-        const child_process::Result result = run(asked, folder.path());
+        const child_process::Ended result = run(asked, folder.path());
         if (result.exit_code == 0)
           return Compiler{command, result.output.substr(0, result.output.find('\n'))};
         if (why.empty()) why = command[0] + " does not run";
@@ -143,7 +143,7 @@ std::string processor() {
   return all;
 }
 
-class SharedObject : public Module {
+class SharedObject : public LoadedCode {
  public:
   explicit SharedObject(const std::string& code) {
     const TemporaryFolder folder;  // what is loaded stays, without a name
@@ -157,7 +157,7 @@ class SharedObject : public Module {
   SharedObject& operator=(const SharedObject&) = delete;
 
   Kernel kernel(const std::string& name) const override { return rtc::function_of(library_, name); }
-  void launch(Kernel kernel, dim3 grid, dim3, const Arguments& arguments,
+  void launch(Kernel kernel, dim3 grid, dim3, const KernelArguments& arguments,
               hipStream_t stream) const override {
     launch_blocks(reinterpret_cast<BlockFunction>(kernel), grid, arguments, stream);
   }
@@ -183,13 +183,13 @@ std::string code_of(const std::string& source) {
   std::vector<std::string> command = compiler().command;
   for (const std::string& option : options()) command.push_back(option);
   command.insert(command.end(), {text, "-o", made});
-  const child_process::Result result = run(command, folder.path());
+  const child_process::Ended result = run(command, folder.path());
   if (result.exit_code != 0)
     throw std::runtime_error("the compiler refuses it: " + rtc::first_error(result.output));
   return input_file::read(made);
 }
 
-std::shared_ptr<const Module> loaded(const std::string& code) {
+std::shared_ptr<const LoadedCode> loaded(const std::string& code) {
   return std::make_shared<SharedObject>(code);
 }
 

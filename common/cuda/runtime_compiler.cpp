@@ -66,7 +66,7 @@ void check_driver(int error, const char* what, const char* file, int line) {
   gpu::throw_error(error, name, text, what, file, line);
 }
 
-class DriverModule : public Module {
+class DriverModule : public LoadedCode {
  public:
   explicit DriverModule(const std::string& code) {
     HIP_CHECK(hipFree(nullptr));  // the runtime's context becomes the driver's current one
@@ -82,10 +82,10 @@ class DriverModule : public Module {
     DRIVER_CHECK(driver().function(&function, module_, name.c_str()), "cuModuleGetFunction");
     return function;
   }
-  void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments& arguments,
+  void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
               hipStream_t stream) const override {
-    Arguments copied = arguments;
-    void* addresses[Arguments::kMost];
+    KernelArguments copied = arguments;
+    void* addresses[KernelArguments::kMost];
     for (int i = 0; i < copied.count; ++i) addresses[i] = &copied.values[i];
     DRIVER_CHECK(driver().launch(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0,
                                  stream, addresses, nullptr),
@@ -116,7 +116,7 @@ std::string compiler_identity() {
 
 std::string code_of(const std::string& source) { return rtc::compiled(nvrtc(), source, options()); }
 
-std::shared_ptr<const Module> loaded(const std::string& code) {
+std::shared_ptr<const LoadedCode> loaded(const std::string& code) {
   return std::make_shared<DriverModule>(code);
 }
 

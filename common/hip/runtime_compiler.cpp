@@ -21,7 +21,7 @@ const rtc::Library& hiprtc() {
   return once;
 }
 
-class HipModule : public Module {
+class HipModule : public LoadedCode {
  public:
   explicit HipModule(const std::string& code) {
     HIP_CHECK(hipModuleLoadData(&module_, code.data()));
@@ -36,10 +36,10 @@ class HipModule : public Module {
     HIP_CHECK(hipModuleGetFunction(&function, module_, name.c_str()));
     return function;
   }
-  void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments& arguments,
+  void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
               hipStream_t stream) const override {
-    Arguments copied = arguments;
-    void* addresses[Arguments::kMost];
+    KernelArguments copied = arguments;
+    void* addresses[KernelArguments::kMost];
     for (int i = 0; i < copied.count; ++i) addresses[i] = &copied.values[i];
     HIP_CHECK(hipModuleLaunchKernel(static_cast<hipFunction_t>(kernel), grid.x, grid.y, grid.z,
                                     block.x, block.y, block.z, 0, stream, addresses, nullptr));
@@ -74,7 +74,7 @@ std::string code_of(const std::string& source) {
   return rtc::compiled(hiprtc(), source, options());
 }
 
-std::shared_ptr<const Module> loaded(const std::string& code) {
+std::shared_ptr<const LoadedCode> loaded(const std::string& code) {
   return std::make_shared<HipModule>(code);
 }
 

@@ -8,11 +8,11 @@
 
 #include "common/testing.h"
 
-using child_process::Result;
+using child_process::Ended;
 using child_process::run;
 
 TEST_CASE("both streams and the exit code of a program are known") {
-  const Result result = run({"sh", "-c", "echo one; echo two >&2; exit 3"}, 10, "/tmp");
+  const Ended result = run({"sh", "-c", "echo one; echo two >&2; exit 3"}, 10, "/tmp");
   CHECK(result.exit_code == 3);
   CHECK(result.output == "one\ntwo\n");
   CHECK(!result.is_too_slow);
@@ -30,7 +30,7 @@ TEST_CASE("a program that is not there is one line") {
 
 TEST_CASE("a program that takes too long is ended with all that it has started") {
   const auto begin = std::chrono::steady_clock::now();
-  const Result result = run({"sh", "-c", "sleep 60 & echo $!; sleep 60"}, 0.3, "/tmp");
+  const Ended result = run({"sh", "-c", "sleep 60 & echo $!; sleep 60"}, 0.3, "/tmp");
   CHECK(result.is_too_slow);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
   const pid_t grandchild = std::stoi(result.output);

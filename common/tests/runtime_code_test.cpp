@@ -43,14 +43,14 @@ std::string source_of_add(const std::string& by) {
 }
 
 // in[i] = i; the sum of what `code` makes of it.
-double sum_of(const runtime_code::Module& code, hipStream_t stream = nullptr,
+double sum_of(const runtime_code::LoadedCode& code, hipStream_t stream = nullptr,
               bool as_graph = false) {
   constexpr size_t kCount = 1000;
   std::vector<float> host(kCount);
   for (size_t i = 0; i < kCount; ++i) host[i] = static_cast<float>(i);
   const gpu::DeviceBuffer<float> in(host);
   gpu::DeviceBuffer<float> out(kCount);
-  runtime_code::Arguments arguments;
+  runtime_code::KernelArguments arguments;
   arguments.add(out.data()), arguments.add(in.data()), arguments.add(kCount);
   const runtime_code::Kernel kernel = code.kernel("add");
   const auto launch = [&](hipStream_t on) {

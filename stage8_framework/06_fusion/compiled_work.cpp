@@ -32,7 +32,7 @@ class CompiledWork : public Work {
   CompiledWork(const Program& program, const runtime_code::Compiled& compiled,
                const std::string& name)
       : program_(program),
-        geometry_(geometry_of(program)),
+        access_(access_of(program)),
         module_(compiled.module),
         kernel_(compiled.module->kernel(name)),
         note_(compiled.note) {
@@ -49,8 +49,8 @@ class CompiledWork : public Work {
   std::string note() const override { return note_; }
 
  private:
-  runtime_code::Arguments arguments_for(const Arrays& arrays) const {
-    runtime_code::Arguments arguments;
+  runtime_code::KernelArguments arguments_for(const Arrays& arrays) const {
+    runtime_code::KernelArguments arguments;
     for (size_t i = 0; i < program_.outputs.size(); ++i) arguments.add(arrays.out[i]);
     for (size_t i = 0; i < program_.inputs.size(); ++i) arguments.add(arrays.in[i]);
     return arguments;
@@ -59,11 +59,11 @@ class CompiledWork : public Work {
   // Elements before the first group of four, and the groups: as 1.1 splits its vectors.
   std::pair<size_t, size_t> groups_of(const Arrays& arrays, size_t n) const {
     const size_t past = past_four(arrays.out[0], sizeof(float));
-    bool are_alike = geometry_.is_by_four && (past == 0 || geometry_.is_flat);
+    bool are_alike = access_.is_by_four && (past == 0 || access_.is_flat);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
       are_alike = are_alike && past_four(arrays.out[i], sizeof(float)) == past;
     for (size_t i = 0; i < program_.inputs.size(); ++i)
-      if (geometry_.ways[i].is_wide)
+      if (access_.ways[i].is_wide)
         are_alike = are_alike &&
                     past_four(arrays.in[i], framework::size_of(program_.inputs[i].dtype)) == past;
     if (!are_alike) return {0, 0};
@@ -75,7 +75,7 @@ class CompiledWork : public Work {
     const auto n = static_cast<size_t>(program_.elements());
     if (n == 0) return;
     const auto [head, groups] = groups_of(arrays, n);
-    runtime_code::Arguments arguments = arguments_for(arrays);
+    runtime_code::KernelArguments arguments = arguments_for(arrays);
     arguments.add(n), arguments.add(head), arguments.add(groups);
     const unsigned blocks = kIsHost ? static_cast<unsigned>(gpu::ceil_div(n, kElementsOfCall))
                                     : vector_add::full_grid(std::max(groups, n - 4 * groups));
@@ -89,7 +89,7 @@ class CompiledWork : public Work {
     auto* const y = static_cast<float*>(arrays.out[last]);
     Arrays to = arrays;
     if (parts > 1) to.out[last] = arrays.workspace;
-    runtime_code::Arguments arguments = arguments_for(to);
+    runtime_code::KernelArguments arguments = arguments_for(to);
     arguments.add(task_.count), arguments.add(task_.results);
     arguments.add(task_.parts.length), arguments.add(parts);
     arguments.add(is_mean ? task_.count : 1);
@@ -106,8 +106,8 @@ class CompiledWork : public Work {
   }
 
   Program program_;
-  Geometry geometry_;
-  std::shared_ptr<const runtime_code::Module> module_;
+  Access access_;
+  std::shared_ptr<const runtime_code::LoadedCode> module_;
   runtime_code::Kernel kernel_;
   std::string note_;
   own::ReductionTask task_;

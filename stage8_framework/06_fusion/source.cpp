@@ -112,7 +112,7 @@ std::string source_of(const std::vector<Program>& programs, Dialect dialect) {
   std::vector<KernelText> kernels;
   for (const Program& program : programs)
     kernels.push_back(
-        {program, dialect, kernel_name(kernels.size(), programs.size()), geometry_of(program)});
+        {program, dialect, kernel_name(kernels.size(), programs.size()), access_of(program)});
   return kernels_of(kernels);
 }
 

@@ -37,7 +37,7 @@ bool has(const std::string& text, const std::string& part) {
 // Where element i lies in the only input.
 std::string place_in(const Shape& domain, const Layout& layout) {
   const Program program = program_of({{Formula::neg, {0}}}, domain, {layout});
-  return fusion::place_of({program, Dialect::cuda, "fused", geometry_of(program)}, 0, "i");
+  return fusion::place_of({program, Dialect::cuda, "fused", access_of(program)}, 0, "i");
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ TEST_CASE("four elements at a time are read where rows allow it") {
     const Program program =
         program_of({{Formula::add, {0, 1}}}, of, {Layout::contiguous(of), layout});
     const bool has_loop = has(source_of(program, Dialect::cuda), "v < vectors");
-    CHECK(has_loop == geometry_of(program).is_by_four);
+    CHECK(has_loop == access_of(program).is_by_four);
     return has_loop;
   };
   CHECK(is_by_four(domain, Layout::contiguous(domain)));

@@ -23,9 +23,9 @@ own::Axes<kMaxInputs> axes_of(const Program& program) {
   return {inputs, domain};
 }
 
-Geometry::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
+Access::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
   const std::int64_t* stride = axes.stride[input];
-  Geometry::Way way{true, true, true, axes.rank == 0 ? 0 : stride[axes.rank - 1]};
+  Access::Way way{true, true, true, axes.rank == 0 ? 0 : stride[axes.rank - 1]};
   std::int64_t flat = 1;
   for (int axis = axes.rank - 1; axis >= 0; flat *= axes.extent[axis--]) {
     way.is_one = way.is_one && stride[axis] == 0;
@@ -38,10 +38,10 @@ Geometry::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
 }
 
 // Whether places may be 2^31 or more.
-bool is_far(const Geometry& geometry, size_t input) {
+bool is_far(const Access& access, size_t input) {
   std::int64_t furthest = 0;
-  for (int axis = 0; axis < geometry.axes.rank; ++axis)
-    furthest += (geometry.axes.extent[axis] - 1) * std::abs(geometry.axes.stride[input][axis]);
+  for (int axis = 0; axis < access.axes.rank; ++axis)
+    furthest += (access.axes.extent[axis] - 1) * std::abs(access.axes.stride[input][axis]);
   return furthest >= std::int64_t{1} << 31;
 }
 
@@ -53,22 +53,22 @@ std::string type_of(const KernelText& kernel, size_t input) {
 
 }  // namespace
 
-Geometry geometry_of(const Program& program) {
-  Geometry geometry{axes_of(program), {}, true, true};
+Access access_of(const Program& program) {
+  Access access{axes_of(program), {}, true, true};
   const std::int64_t elements = program.elements();
   for (size_t i = 0; i < program.inputs.size(); ++i) {
-    Geometry::Way& way = geometry.ways[i];
-    way = way_of(geometry.axes, i);
+    Access::Way& way = access.ways[i];
+    way = way_of(access.axes, i);
     // One element is walked as many are, so that it needs no kernel of its own.
     if (elements <= 1) way = {false, true, true, 1};
-    geometry.is_flat = geometry.is_flat && (way.is_one || way.is_flat);
-    geometry.is_by_four = geometry.is_by_four && (way.is_wide || way.step == 0);
+    access.is_flat = access.is_flat && (way.is_one || way.is_flat);
+    access.is_by_four = access.is_by_four && (way.is_wide || way.step == 0);
   }
-  const int rank = geometry.axes.rank;
-  if (!geometry.is_flat && geometry.axes.extent[rank - 1] % 4 != 0) geometry.is_by_four = false;
-  if (!geometry.is_flat && elements >= std::int64_t{1} << 31)
+  const int rank = access.axes.rank;
+  if (!access.is_flat && access.axes.extent[rank - 1] % 4 != 0) access.is_by_four = false;
+  if (!access.is_flat && elements >= std::int64_t{1} << 31)
     throw std::invalid_argument("fused: 2^31 elements or more must lie without gaps");
-  return geometry;
+  return access;
 }
 
 own::ReductionTask reduction_task_of(const Program& program) {
@@ -104,7 +104,7 @@ std::string filled(const std::string& pattern, const Fillings& fillings) {
 }
 
 Fillings words_of(const KernelText& kernel) {
-  Fillings words{{"name", kernel.name}, {"index", kernel.geometry.is_flat ? "size_t" : "unsigned"}};
+  Fillings words{{"name", kernel.name}, {"index", kernel.access.is_flat ? "size_t" : "unsigned"}};
   if (kernel.dialect == Dialect::host) {
     words.insert({{"function", "static inline"}});
   } else if (kernel.dialect == Dialect::opencl) {
@@ -176,18 +176,18 @@ std::string beginning_of(const KernelText& kernel, unsigned threads_x, unsigned 
 }
 
 std::string place_of(const KernelText& kernel, size_t input, const std::string& index) {
-  const Geometry& geometry = kernel.geometry;
-  if (geometry.ways[input].is_one) return "0";
-  if (geometry.ways[input].is_flat) return index;
-  const std::string type = !is_far(geometry, input)            ? "(int)"
+  const Access& access = kernel.access;
+  if (access.ways[input].is_one) return "0";
+  if (access.ways[input].is_flat) return index;
+  const std::string type = !is_far(access, input)              ? "(int)"
                            : kernel.dialect == Dialect::opencl ? "(long)"
                                                                : "(long long)";
   std::string sum, number;
   std::int64_t inner = 1;  // elements behind an index of this axis
   bool is_plain = true;    // a number without a factor
-  for (int axis = geometry.axes.rank - 1; axis >= 0; --axis) {
-    const std::int64_t extent = geometry.axes.extent[axis];
-    const std::int64_t stride = geometry.axes.stride[input][axis];
+  for (int axis = access.axes.rank - 1; axis >= 0; --axis) {
+    const std::int64_t extent = access.axes.extent[axis];
+    const std::int64_t stride = access.axes.stride[input][axis];
     if (stride != 0) {
       number = index;
       if (inner > 1) number += " / " + std::to_string(inner) + "u";

@@ -87,7 +87,7 @@ std::string lines_of_four(const KernelText& kernel) {
   const std::string global = kernel.dialect == Dialect::opencl ? "__global " : "";
   std::string loads, calls, stores;
   for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const bool is_wide = kernel.geometry.ways[i].is_wide,
+    const bool is_wide = kernel.access.ways[i].is_wide,
                is_f32 = program.inputs[i].dtype == Dtype::f32;
     const std::string number = std::to_string(i);
     const std::string type = !is_wide ? "float" : is_f32 ? "float4" : "uchar4";
@@ -99,8 +99,8 @@ std::string lines_of_four(const KernelText& kernel) {
   for (size_t k = 0; k < 4; ++k) {
     calls += "    " + kernel.name + "_element(";
     for (size_t i = 0; i < program.inputs.size(); ++i)
-      calls += "x" + std::to_string(i) + (kernel.geometry.ways[i].is_wide ? "." : "") +
-               std::string("xyzw").substr(k, kernel.geometry.ways[i].is_wide) + ", ";
+      calls += "x" + std::to_string(i) + (kernel.access.ways[i].is_wide ? "." : "") +
+               std::string("xyzw").substr(k, kernel.access.ways[i].is_wide) + ", ";
     for (size_t i = 0; i < program.outputs.size(); ++i)
       calls += (i == 0 ? "&y" : ", &y") + std::to_string(i) + "[" + std::to_string(k) + "]";
     calls += ");\n";
@@ -142,14 +142,14 @@ $one  }
 }
 )",
                   words);
-  words["four"] = kernel.geometry.is_by_four ? lines_of_four(kernel) : "";
+  words["four"] = kernel.access.is_by_four ? lines_of_four(kernel) : "";
   const std::string by_four = R"(  for (size_t v = thread; v < vectors; v += threads) {
     const $index i = head + 4 * v;
 $four  }
 )";
   return filled(R"($beginning  const size_t thread = $block_x * (size_t)$threads + $thread_x;
   const size_t threads = $grid_x * (size_t)$threads;
-)" + (kernel.geometry.is_by_four ? by_four : std::string()) +
+)" + (kernel.access.is_by_four ? by_four : std::string()) +
                     R"(  for (size_t s = thread; s < n - 4 * vectors; s += threads) {
     const $index i = s < head ? s : s + 4 * vectors;
 $one  }
