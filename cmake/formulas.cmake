@@ -7,3 +7,14 @@ function(without_contraction)
   endif()
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${option})
 endfunction()
+
+# The text of formulas.inc, for the compilers that 8.6 gives it to.
+function(add_formulas_text target)
+  set(file "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/formulas.inc")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+  file(READ "${file}" text)
+  set(source "${CMAKE_BINARY_DIR}/generated/formulas_text.cpp")
+  file(CONFIGURE OUTPUT "${source}" @ONLY CONTENT
+    "namespace fusion {\nextern const char* const kFormulasText;\nconst char* const kFormulasText = R\"text(@text@)text\";\n}\n")
+  target_sources(${target} PRIVATE "${source}")
+endfunction()

@@ -46,11 +46,12 @@ endif()
 
 file(GLOB common_sources CONFIGURE_DEPENDS "${root}/common/*.cpp")
 list(REMOVE_ITEM common_sources
-  "${root}/common/blas.cpp" "${root}/common/dnn.cpp" "${root}/common/testing_main.cpp")
+  "${root}/common/blas.cpp" "${root}/common/dnn.cpp" "${root}/common/runtime_code.cpp"
+  "${root}/common/testing_main.cpp")
 add_library(course_common STATIC ${common_sources})
 target_include_directories(course_common PUBLIC "${root}")
 target_link_libraries(course_common
-  PUBLIC course_sanitize
+  PUBLIC course_sanitize ${CMAKE_DL_LIBS}
   PRIVATE course_warnings fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json ZLIB::ZLIB)
 
 # Results name the commit that they were measured at.
@@ -67,6 +68,7 @@ target_include_directories(course_common PRIVATE "${CMAKE_BINARY_DIR}/generated"
 if(COURSE_BACKEND STREQUAL cpu)
   include(CheckCXXCompilerFlag)
   file(GLOB cpu_sources CONFIGURE_DEPENDS "${root}/common/cpu/*.cpp")
+  list(REMOVE_ITEM cpu_sources "${root}/common/cpu/runtime_compiler.cpp")
   add_library(gpu_cpu STATIC ${cpu_sources})
   target_include_directories(gpu_cpu PUBLIC "${root}")
   target_link_libraries(gpu_cpu
@@ -79,6 +81,7 @@ if(COURSE_BACKEND STREQUAL cpu)
     check_cxx_compiler_flag(-march=native COURSE_HAVE_MARCH_NATIVE)
     if(COURSE_HAVE_MARCH_NATIVE)
       target_compile_options(gpu_cpu PUBLIC -march=native)
+      set(COURSE_NATIVE_OPTIONS "-march=native")
       # GCC 12 loses zeros at the end of a constant that it stores with AVX-512: {1, 1, 1, 0} becomes
       # {1, 1, 1, 1}. Such a compiler is asked, by running what it makes, and gets no AVX-512.
       include(CheckCXXSourceRuns)
@@ -92,6 +95,7 @@ if(COURSE_BACKEND STREQUAL cpu)
       check_cxx_compiler_flag(-mno-avx512f COURSE_HAVE_MNO_AVX512F)
       if(COURSE_HAVE_MNO_AVX512F AND NOT COURSE_CONSTANTS_ARE_RIGHT)
         target_compile_options(gpu_cpu PUBLIC -mno-avx512f)
+        string(APPEND COURSE_NATIVE_OPTIONS " -mno-avx512f")
       endif()
     endif()
   endif()
@@ -185,9 +189,19 @@ if(TARGET gpu_cpu)
   target_link_libraries(gpu INTERFACE gpu_cpu)
 endif()
 
-# ---- Kernels of common/: every program's random numbers ---------------------------------------------------
+# ---- Kernels of common/: every program's random numbers, and those that are compiled while it runs ----------
 
-add_step_library(course_kernels "" "${root}/common/random.hip")
+set(kernels "${root}/common/random.hip")
+if(COURSE_BACKEND STREQUAL cpu)
+  list(APPEND kernels "${root}/common/cpu/run_code.hip")
+endif()
+add_step_library(course_kernels "" ${kernels} "${root}/common/runtime_code.cpp"
+  "${root}/common/${COURSE_BACKEND}/runtime_compiler.cpp")
+if(COURSE_BACKEND STREQUAL cpu)
+  target_compile_definitions(course_kernels PRIVATE COURSE_CPU_OPTIONS="${COURSE_NATIVE_OPTIONS}")
+elseif(COURSE_BACKEND STREQUAL cuda)
+  target_compile_definitions(course_kernels PRIVATE COURSE_TOOLKIT_LIBRARIES="${CUDAToolkit_LIBRARY_DIR}")
+endif()
 
 # ---- The test runner ------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ STEP_FOLDER = re.compile(r"stage(\d+)_\w+/(\d\d)_(\w+)")
 HARDWARE = r"(sm\d+|cdna|rdna|gfx\w+)"
 
 # Where the differences between the vendors live.
-BACKENDS = re.compile(rf"common/(cuda/|cpu/|gpu\.h$|gpu_runtime\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$|"
+BACKENDS = re.compile(rf"common/(cuda/|hip/|cpu/|gpu\.h$|gpu_runtime\.h$|(blas|dnn)\.cpp$)|_{HARDWARE}\.h$|"
                       rf"/versions/\w+_{HARDWARE}\.hip$")
 TESTS = re.compile(r"_test\.hip$")
 

@@ -1,0 +1,123 @@
+// NVRTC and the driver, both looked for when they are needed: a program is built without them, and
+// runs without NVRTC.
+#include "common/runtime_compiler.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "common/error.h"
+#include "common/rtc.h"
+
+namespace runtime_code {
+
+namespace {
+
+const rtc::Library& nvrtc() {
+  static const rtc::Library once = [] {
+    std::vector<std::string> names;
+    for (const char* folder : {"", COURSE_TOOLKIT_LIBRARIES "/", "/usr/local/cuda/lib64/"})
+      for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"})
+        names.push_back(std::string(folder) + name);
+    void* const library = rtc::opened(names);
+    if (library == nullptr) throw std::runtime_error("no compiler: libnvrtc.so is not found");
+    return rtc::library_of(library, "nvrtc", "CUBIN");
+  }();
+  return once;
+}
+
+// What the driver's functions take and return, as cuda.h has them: CUresult is an int.
+struct Driver {
+  int (*load)(void** module, const void* image);
+  int (*unload)(void* module);
+  int (*function)(void** function, void* module, const char* name);
+  int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream,
+                void** arguments, void** extra);
+  int (*error_name)(int error, const char** name);
+  int (*error_string)(int error, const char** text);
+};
+
+const Driver& driver() {
+  static const Driver once = [] {
+    void* const library = rtc::opened({"libcuda.so.1"});
+    if (library == nullptr) throw std::runtime_error("libcuda.so.1 is not found");
+    Driver found{};
+    const auto find = [&](auto* function, const char* name) {
+      *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(
+          rtc::function_of(library, name));
+    };
+    find(&found.load, "cuModuleLoadData");
+    find(&found.unload, "cuModuleUnload");
+    find(&found.function, "cuModuleGetFunction");
+    find(&found.launch, "cuLaunchKernel");
+    find(&found.error_name, "cuGetErrorName");
+    find(&found.error_string, "cuGetErrorString");
+    return found;
+  }();
+  return once;
+}
+
+#define DRIVER_CHECK(call, what) check_driver(call, what, __FILE__, __LINE__)
+void check_driver(int error, const char* what, const char* file, int line) {
+  if (error == 0) return;
+  const char *name = "an unknown error", *text = "";
+  static_cast<void>(driver().error_name(error, &name));
+  static_cast<void>(driver().error_string(error, &text));
+  gpu::throw_error(error, name, text, what, file, line);
+}
+
+class DriverModule : public LoadedCode {
+ public:
+  explicit DriverModule(const std::string& code) {
+    HIP_CHECK(hipFree(nullptr));  // the runtime's context becomes the driver's current one
+    DRIVER_CHECK(driver().load(&module_, code.data()), "cuModuleLoadData");
+  }
+  // May fail once the device is lost only.
+  ~DriverModule() override { static_cast<void>(driver().unload(module_)); }
+  DriverModule(const DriverModule&) = delete;
+  DriverModule& operator=(const DriverModule&) = delete;
+
+  Kernel kernel(const std::string& name) const override {
+    void* function = nullptr;
+    DRIVER_CHECK(driver().function(&function, module_, name.c_str()), "cuModuleGetFunction");
+    return function;
+  }
+  void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
+              hipStream_t stream) const override {
+    KernelArguments copied = arguments;
+    void* addresses[KernelArguments::kMost];
+    for (int i = 0; i < copied.count; ++i) addresses[i] = &copied.values[i];
+    DRIVER_CHECK(driver().launch(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0,
+                                 stream, addresses, nullptr),
+                 "cuLaunchKernel");
+  }
+
+ private:
+  void* module_ = nullptr;
+};
+
+// A product and the sum behind it stay two roundings, as cmake/formulas.cmake has it for nvcc.
+std::vector<std::string> options() {
+  const int major = gpu::device_attribute(hipDeviceAttributeComputeCapabilityMajor);
+  const int minor = gpu::device_attribute(hipDeviceAttributeComputeCapabilityMinor);
+  return {"-arch=sm_" + std::to_string(major) + std::to_string(minor), "-std=c++17",
+          "--fmad=false"};
+}
+
+}  // namespace
+
+std::string compiler_identity() {
+  int major = 0, minor = 0;
+  static_cast<void>(nvrtc().version(&major, &minor));
+  std::string identity = "nvrtc " + std::to_string(major) + "." + std::to_string(minor);
+  for (const std::string& option : options()) identity += " " + option;
+  return identity;
+}
+
+std::string code_of(const std::string& source) { return rtc::compiled(nvrtc(), source, options()); }
+
+std::shared_ptr<const LoadedCode> loaded(const std::string& code) {
+  return std::make_shared<DriverModule>(code);
+}
+
+}  // namespace runtime_code

@@ -1,0 +1,165 @@
+// The program becomes a text, and a compiler makes of it what one would have written by hand.
+//
+//   value 0, 1  y, z                  fused_element(float v0, float v1, float* y0) {
+//         2     mul(0, 1)               const float v2 = v0 * v1;
+//         3     add(2, 0)               const float v3 = v2 + v0;
+//         4     the number 2            const float v4 = 0x1p+1f;
+//         5     div(3, 4)               const float v5 = v3 / v4;
+//
+// Fixes: the interpreter asks for every step of every thread what it is, and its values wait in
+//        shared memory.
+// Idea:  an instruction is a line of C, from the same list of formulas as all other kernels. The
+//        compiler keeps values in registers, divides by numbers that it knows, and sees loads that
+//        can be under way at the same time. Around it goes the kernel of 1.1, `vectorized`.
+// Costs: some 20 ms for a new program, on a CPU 200; nothing for one that was compiled before, in
+//        this process or in another one.
+#include <cctype>
+#include <stdexcept>
+
+#include "stage8_framework/06_fusion/compiled_work.h"
+#include "stage8_framework/06_fusion/text.h"
+
+namespace fusion {
+
+namespace {
+
+// Whether compilers and devices may round a formula differently.
+bool is_rounded_freely(Formula formula) {
+  const std::string expression = row_of(formula).expression;
+  for (const char* call : {"exp(", "log(", "tanh(", "pow(", "formula_"})
+    if (expression.find(call) != std::string::npos) return true;
+  return false;
+}
+
+// Whether the compiler could work a value out, as it is made of numbers alone.
+bool is_known(const Program& program, size_t value) {
+  std::vector<bool> are_known(program.inputs.size(), false);
+  for (size_t i = 0; are_known.size() <= value; ++i) {
+    const Instruction& made_by = program.code[i];
+    bool is = true;
+    for (int k = 0; k < row_of(made_by.formula).inputs; ++k)
+      is = is && are_known[made_by.values[k]];
+    are_known.push_back(is);
+  }
+  return are_known[value];
+}
+
+// What stands for operand k of an instruction.
+std::string operand_of(const Program& program, const Instruction& instruction, int k,
+                       Dialect dialect) {
+  const std::string value = "v" + std::to_string(instruction.values[k]);
+  const bool is_gpu = dialect == Dialect::cuda || dialect == Dialect::hip;
+  return is_gpu && is_rounded_freely(instruction.formula) &&
+                 is_known(program, instruction.values[k])
+             ? "unknown(" + value + ")"
+             : value;
+}
+
+}  // namespace
+
+std::string line_of(const Program& program, size_t instruction, Dialect dialect) {
+  const Instruction& made_by = program.code[instruction];
+  const std::string value = "const float v" + std::to_string(program.inputs.size() + instruction);
+  if (made_by.formula == Formula::number)
+    return value + " = " + text_of(made_by.number, dialect) + ";";
+  const std::string expression = row_of(made_by.formula).expression;
+  std::string text;
+  // exercise: the expression, with its operands in place of a, b and c (about 9 lines)
+  for (size_t at = 0; at < expression.size();) {
+    size_t end = at;
+    while (end < expression.size() && (std::isalnum(expression[end]) || expression[end] == '_'))
+      ++end;
+    const std::string word = expression.substr(at, end - at);
+    const bool is_operand = word == "a" || word == "b" || word == "c";
+    text += is_operand ? operand_of(program, made_by, word[0] - 'a', dialect) : word;
+    if (end < expression.size()) text += expression[end++];
+    at = end;
+  }
+  // end exercise
+  return value + " = " + text + ";";
+}
+
+namespace {
+
+// The lines that read, compute and store the group of four that begins with element i.
+std::string lines_of_four(const KernelText& kernel) {
+  const Program& program = kernel.program;
+  const std::string global = kernel.dialect == Dialect::opencl ? "__global " : "";
+  std::string loads, calls, stores;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const bool is_wide = kernel.access.ways[i].is_wide,
+               is_f32 = program.inputs[i].dtype == Dtype::f32;
+    const std::string number = std::to_string(i);
+    const std::string type = !is_wide ? "float" : is_f32 ? "float4" : "uchar4";
+    const std::string four =
+        "*(" + global + "const " + type + "*)(in" + number + " + " + place_of(kernel, i, "i") + ")";
+    loads += "    const " + type + " x" + number + " = " +
+             (is_wide ? four : element_of(kernel, i, "i")) + ";\n";
+  }
+  for (size_t k = 0; k < 4; ++k) {
+    calls += "    " + kernel.name + "_element(";
+    for (size_t i = 0; i < program.inputs.size(); ++i)
+      calls += "x" + std::to_string(i) + (kernel.access.ways[i].is_wide ? "." : "") +
+               std::string("xyzw").substr(k, kernel.access.ways[i].is_wide) + ", ";
+    for (size_t i = 0; i < program.outputs.size(); ++i)
+      calls += (i == 0 ? "&y" : ", &y") + std::to_string(i) + "[" + std::to_string(k) + "]";
+    calls += ");\n";
+  }
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const std::string number = std::to_string(i), y = "y" + number;
+    loads += "    float " + y + "[4];\n";
+    stores += "    *(" + global + "float4*)(out" + number +
+              " + i) = " + words_of(kernel)["float4"] + "(" + y + "[0], " + y + "[1], " + y +
+              "[2], " + y + "[3]);\n";
+  }
+  return loads + calls + stores;
+}
+
+std::string lines_of_one(const KernelText& kernel, const std::vector<std::string>& inputs,
+                         const std::string& index) {
+  std::string stores;
+  for (size_t i = 0; i < kernel.program.outputs.size(); ++i)
+    stores += "    out" + std::to_string(i) + "[" + index + "] = y" + std::to_string(i) + ";\n";
+  return call_with(kernel, inputs, "    ") + stores;
+}
+
+}  // namespace
+
+std::string elements_kernel(const KernelText& kernel) {
+  const bool is_host = kernel.dialect == Dialect::host;
+  Fillings words = words_of(kernel);
+  words["beginning"] = beginning_of(kernel, vector_add::kBlock, 1, {"n", "head", "vectors"});
+  words["threads"] = std::to_string(is_host ? kElementsOfCall : vector_add::kBlock);
+  std::vector<std::string> inputs;
+  for (size_t i = 0; i < kernel.program.inputs.size(); ++i)
+    inputs.push_back(element_of(kernel, i, "i"));
+  words["one"] = lines_of_one(kernel, inputs, "i");
+  if (is_host)
+    return filled(R"($beginning  const size_t begin = block_x * (size_t)$threads;
+  const size_t end = n - begin < $threads ? n : begin + $threads;
+  for ($index i = begin; i < end; ++i) {
+$one  }
+}
+)",
+                  words);
+  words["four"] = kernel.access.is_by_four ? lines_of_four(kernel) : "";
+  const std::string by_four = R"(  for (size_t v = thread; v < vectors; v += threads) {
+    const $index i = head + 4 * v;
+$four  }
+)";
+  return filled(R"($beginning  const size_t thread = $block_x * (size_t)$threads + $thread_x;
+  const size_t threads = $grid_x * (size_t)$threads;
+)" + (kernel.access.is_by_four ? by_four : std::string()) +
+                    R"(  for (size_t s = thread; s < n - 4 * vectors; s += threads) {
+    const $index i = s < head ? s : s + 4 * vectors;
+$one  }
+}
+)",
+                words);
+}
+
+std::unique_ptr<Work> compiled(const Program& program) {
+  return std::move(compiled_together({program}).front());
+}
+
+}  // namespace fusion

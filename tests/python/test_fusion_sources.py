@@ -1,0 +1,57 @@
+"""8.6's generated sources, by the compilers that could be given them while the program runs: `fusion --sources`
+writes them in all dialects, and nothing here needs the device that they are for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import absent, built
+
+# The name of a group is that of its file: see 06_fusion/listing.cpp.
+GROUPS = ("formulas", "gelu", "layouts", "reductions")
+
+# What each compiler is called, and its command but for the two files at its end.
+COMPILERS = {
+    "cu": (("nvcc",), "-arch=sm_75 --fmad=false -std=c++17 -cubin -o"),
+    "hip": (("hipcc",), "--offload-arch=gfx90a --cuda-device-only -include hip/hip_runtime.h -O3 -std=c++17 "
+                        "-ffp-contract=off -x hip -c -o"),
+    "cl": (("clang", "clang-15", "clang-14"), "-x cl -cl-std=CL1.2 -Xclang -finclude-default-header -target spir64 "
+                                              "-O2 -emit-llvm -c -o"),
+    "cpp": (("g++",), "-std=c++17 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -shared -fPIC -o"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("sources")
+    subprocess.run([built("stage8_framework", "fusion"), "--sources", made], check=True)
+    return made
+
+
+def test_every_group_is_there_in_every_dialect(folder: Path):
+    assert sorted(path.name for path in folder.iterdir()) == \
+        sorted(f"{group}.{suffix}" for group in GROUPS for suffix in COMPILERS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("suffix", COMPILERS)
+def test_a_compiler_takes_it(folder: Path, tmp_path: Path, suffix: str, group: str):
+    names, options = COMPILERS[suffix]
+    compiler = next(filter(None, map(shutil.which, names)), None)
+    if compiler is None:
+        absent(f"{names[0]} is not installed")
+    made = tmp_path / "made"
+    answer = subprocess.run([compiler, *options.split(), made, folder / f"{group}.{suffix}"],
+                            capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert made.stat().st_size > 0
+
+
+def test_a_folder_that_is_not_there_is_one_line(folder: Path):
+    answer = subprocess.run([built("stage8_framework", "fusion"), "--sources", folder / "none"],
+                            capture_output=True, text=True)
+    assert answer.returncode != 0
+    assert "none" in answer.stderr and len(answer.stderr.splitlines()) == 1
