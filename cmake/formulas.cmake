@@ -1,5 +1,5 @@
 # without_contraction(SOURCE...): these files keep a product and the sum behind it two roundings. Expressions of
-# formula_list.inc then have the same bits alone and merged into one kernel, compiled here or while a program runs.
+# formula_list.h then have the same bits alone and merged into one kernel, compiled here or while a program runs.
 function(without_contraction)
   set(option -ffp-contract=off)
   if(COURSE_BACKEND STREQUAL cuda)
@@ -8,9 +8,9 @@ function(without_contraction)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${option})
 endfunction()
 
-# The text of formulas.inc, for the compilers that 8.6 gives it to.
+# The text of formulas.h, for the compilers that 8.6 gives it to.
 function(add_formulas_text target)
-  set(file "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/formulas.inc")
+  set(file "${CMAKE_SOURCE_DIR}/stage8_framework/02_backends/formulas.h")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
   file(READ "${file}" text)
   set(source "${CMAKE_BINARY_DIR}/generated/formulas_text.cpp")

@@ -39,7 +39,7 @@ from course_lib.cpp_source import (
     IS_CONSTANT, Definition, definitions, included, includes, line_count, line_of, without_comments)
 from course_lib.structure_rules import (
     BACKENDS, COMMENT_OF_A_KERNEL, COMPOSED, DEVICE_CODE, EXERCISE, FOLDERS, HAND_WRITTEN, IS_A_TEST, KERNEL,
-    LIMITS, NOT_ALONE, ONE_VENDOR, OWN_IN_EACH_STEP, PLUGINS, STEP_FOLDER, TESTS, WAVE_SIZE, comment_above,
+    LIMITS, LISTS, NOT_ALONE, ONE_VENDOR, OWN_IN_EACH_STEP, PLUGINS, STEP_FOLDER, TESTS, WAVE_SIZE, comment_above,
     first_picture, order, step_of, without_tables, words)
 
 
@@ -259,7 +259,7 @@ class Checker:
         for name in self.sources:
             text = self.read(name)
             code = without_comments(text)
-            if name.endswith(".h") and "#pragma once" not in code:
+            if name.endswith(".h") and "#pragma once" not in code and name not in LISTS:
                 self.find(f"{name}:1", "a header begins with #pragma once")
             self.check_includes(name, text)
             if BACKENDS.search(name):

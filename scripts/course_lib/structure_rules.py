@@ -63,6 +63,9 @@ PLUGINS = {"stage8_framework/02_backends": "own|reference|vendor", "stage8_frame
 # Headers that are no use alone.
 NOT_ALONE = {"common/check.h": "the second half of gpu.h, which includes it"}
 
+# Headers that are included more than once, as what a row becomes differs.
+LISTS = {"stage8_framework/02_backends/formula_list.h": "the expressions of operations on elements"}
+
 STEP_FOLDER = re.compile(r"stage(\d+)_\w+/(\d\d)_(\w+)")
 HARDWARE = r"(sm\d+|cdna|rdna|gfx\w+)"
 

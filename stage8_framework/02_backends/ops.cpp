@@ -23,8 +23,7 @@ struct Formula {
 };
 constexpr Formula kFormulas[] = {
 #define FORMULA(name, inputs, expression) {#name, #expression},
-#include "stage8_framework/02_backends/formula_list.inc"
-#undef FORMULA
+#include "stage8_framework/02_backends/formula_list.h"
 };
 constexpr const char* formula_of(std::string_view name) {
   for (const Formula& formula : kFormulas)

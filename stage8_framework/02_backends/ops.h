@@ -61,7 +61,7 @@ struct Op {
   // the tensors and the reason: "matmul of f32 (2,3) and f32 (4,5): inner extents 3 and 4 differ".
   void (*infer)(const Call& call, OutputSpec* outputs);
   Cost (*cost)(const Call& call);
-  // An elementwise operation as an expression of its inputs a, b and c, from formula_list.inc: what
+  // An elementwise operation as an expression of its inputs a, b and c, from formula_list.h: what
   // 8.6 fuses. Else nullptr.
   const char* formula;
   Promise promise;

@@ -8,23 +8,25 @@ namespace fusion {
 namespace {
 
 // The interpreted program, and why it is that one.
-class InsteadOfCompiled : public Work {
+class InsteadOfCompiled : public ReadyWork {
  public:
-  InsteadOfCompiled(std::unique_ptr<Work> work, const std::string& reason)
+  InsteadOfCompiled(std::unique_ptr<ReadyWork> work, const std::string& reason)
       : work_(std::move(work)), note_(work_->note() + ": " + reason) {}
 
-  void run(const Arrays& arrays, hipStream_t stream) const override { work_->run(arrays, stream); }
+  void run(const FusedArrays& arrays, hipStream_t stream) const override {
+    work_->run(arrays, stream);
+  }
   size_t workspace_bytes() const override { return work_->workspace_bytes(); }
   std::string note() const override { return note_; }
 
  private:
-  std::unique_ptr<Work> work_;
+  std::unique_ptr<ReadyWork> work_;
   std::string note_;
 };
 
 }  // namespace
 
-std::unique_ptr<Work> best(const Program& program) {
+std::unique_ptr<ReadyWork> best(const Program& program) {
   try {
     return compiled(program);
   } catch (const std::runtime_error& failed) {

@@ -18,7 +18,7 @@ namespace {
 
 // By the interpreter, or where it has too few slots, by separate calls.
 std::vector<Floats> wanted(const TestProgram& test) {
-  std::unique_ptr<fusion::Work> work;
+  std::unique_ptr<fusion::ReadyWork> work;
   try {
     work = fusion::interpreted(test.program);
   } catch (const std::invalid_argument&) {
@@ -169,7 +169,7 @@ TEST_CASE("a compiled program runs in a graph") {
   const auto work = fusion::compiled(test.program);
   const gpu::DeviceBuffer<float> y(test.storages[0].values), z(test.storages[1].values);
   gpu::DeviceBuffer<float> out(33 * 20);
-  fusion::Arrays arrays;
+  fusion::FusedArrays arrays;
   arrays.in[0] = y.data() + test.storages[0].begin,
   arrays.in[1] = z.data() + test.storages[1].begin;
   arrays.out[0] = out.data();

@@ -27,7 +27,7 @@ size_t past_four(const void* array, size_t element_bytes) {
   return reinterpret_cast<std::uintptr_t>(array) / element_bytes % 4;
 }
 
-class CompiledWork : public Work {
+class CompiledWork : public ReadyWork {
  public:
   CompiledWork(const Program& program, const runtime_code::Compiled& compiled,
                const std::string& name)
@@ -39,7 +39,7 @@ class CompiledWork : public Work {
     if (program.reduction != Reduction::none) task_ = reduction_task_of(program);
   }
 
-  void run(const Arrays& arrays, hipStream_t stream) const override {
+  void run(const FusedArrays& arrays, hipStream_t stream) const override {
     if (program_.reduction == Reduction::none)
       run_elements(arrays, stream);
     else if (task_.results > 0)
@@ -49,7 +49,7 @@ class CompiledWork : public Work {
   std::string note() const override { return note_; }
 
  private:
-  runtime_code::KernelArguments arguments_for(const Arrays& arrays) const {
+  runtime_code::KernelArguments arguments_for(const FusedArrays& arrays) const {
     runtime_code::KernelArguments arguments;
     for (size_t i = 0; i < program_.outputs.size(); ++i) arguments.add(arrays.out[i]);
     for (size_t i = 0; i < program_.inputs.size(); ++i) arguments.add(arrays.in[i]);
@@ -57,7 +57,7 @@ class CompiledWork : public Work {
   }
 
   // Elements before the first group of four, and the groups: as 1.1 splits its vectors.
-  std::pair<size_t, size_t> groups_of(const Arrays& arrays, size_t n) const {
+  std::pair<size_t, size_t> groups_of(const FusedArrays& arrays, size_t n) const {
     const size_t past = past_four(arrays.out[0], sizeof(float));
     bool are_alike = access_.is_by_four && (past == 0 || access_.is_flat);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
@@ -71,7 +71,7 @@ class CompiledWork : public Work {
     return {head, (n - head) / 4};
   }
 
-  void run_elements(const Arrays& arrays, hipStream_t stream) const {
+  void run_elements(const FusedArrays& arrays, hipStream_t stream) const {
     const auto n = static_cast<size_t>(program_.elements());
     if (n == 0) return;
     const auto [head, groups] = groups_of(arrays, n);
@@ -82,12 +82,12 @@ class CompiledWork : public Work {
     module_->launch(kernel_, blocks, vector_add::kBlock, arguments, stream);
   }
 
-  void run_reduction(const Arrays& arrays, hipStream_t stream) const {
+  void run_reduction(const FusedArrays& arrays, hipStream_t stream) const {
     const size_t last = program_.outputs.size() - 1, parts = task_.parts.count;
     const auto kind = static_cast<own::Reduction>(static_cast<int>(program_.reduction) - 1);
     const bool is_mean = kind == own::Reduction::mean && parts == 1;
     auto* const y = static_cast<float*>(arrays.out[last]);
-    Arrays to = arrays;
+    FusedArrays to = arrays;
     if (parts > 1) to.out[last] = arrays.workspace;
     runtime_code::KernelArguments arguments = arguments_for(to);
     arguments.add(task_.count), arguments.add(task_.results);
@@ -115,9 +115,9 @@ class CompiledWork : public Work {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Work>> compiled_together(const std::vector<Program>& programs) {
+std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs) {
   const runtime_code::Compiled compiled = runtime_code::compile(source_of(programs, kDialect));
-  std::vector<std::unique_ptr<Work>> works;
+  std::vector<std::unique_ptr<ReadyWork>> works;
   for (const Program& program : programs)
     works.push_back(std::make_unique<CompiledWork>(program, compiled,
                                                    kernel_name(works.size(), programs.size())));

@@ -9,6 +9,6 @@
 namespace fusion {
 
 // All of them from one text. Errors: as of compiled() in work.h.
-std::vector<std::unique_ptr<Work>> compiled_together(const std::vector<Program>& programs);
+std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs);
 
 }  // namespace fusion

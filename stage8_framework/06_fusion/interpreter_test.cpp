@@ -109,7 +109,7 @@ TEST_CASE("random programs have the bits of their operations one after the other
     INFO("seed " << seed << ", domain " << test.program.domain.text() << ": "
                  << test.program.text());
     REQUIRE(fault_of(test.program) == "");
-    std::unique_ptr<fusion::Work> work;
+    std::unique_ptr<fusion::ReadyWork> work;
     try {
       work = fusion::interpreted(test.program);
     } catch (const std::invalid_argument& error) {
@@ -199,7 +199,7 @@ TEST_CASE("what nobody can do is refused in one line") {
 
 TEST_CASE("the best is compiled, or says why it is interpreted") {
   const TestProgram test = with_waiting(3);
-  const std::unique_ptr<fusion::Work> work = fusion::best(test.program);
+  const std::unique_ptr<fusion::ReadyWork> work = fusion::best(test.program);
   CHECK((work->note().rfind("compiled", 0) == 0 || work->note().rfind("interpreted: ", 0) == 0));
   CHECK(difference(run_fused(*work, test), run_separately(test)) == "");
 }

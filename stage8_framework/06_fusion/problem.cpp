@@ -206,7 +206,7 @@ Recorded recorded(const Expression& expression) {
   return made;
 }
 
-Comparison same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& want) {
+Comparison compare_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& want) {
   std::vector<Comparison> parts;
   for (size_t k = 0; k < want.size(); ++k) {
     const Floats a = got[k].to_host<float>(), b = want[k].to_host<float>();

@@ -44,6 +44,6 @@ struct Recorded {
 Recorded recorded(const Expression& expression);
 
 // The results' bits: those of two versions must be equal, but for the payload of a NaN.
-Comparison same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& want);
+Comparison compare_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& want);
 
 }  // namespace fusion

@@ -26,12 +26,11 @@ using framework::Shape;
 
 inline constexpr int kMaxInputs = 8, kMaxOutputs = 3, kMaxInstructions = 32;
 
-// The rows of formulas.inc, and a number.
+// The rows of formulas.h, and a number.
 enum class Formula : std::uint8_t {
   number,
 #define FORMULA(name, inputs, expression) name,
-#include "stage8_framework/02_backends/formula_list.inc"
-#undef FORMULA
+#include "stage8_framework/02_backends/formula_list.h"
 };
 
 // kFormulas[i] is Formula i.
@@ -43,8 +42,7 @@ struct FormulaRow {
 inline constexpr FormulaRow kFormulas[] = {
     {"number", 0, ""},
 #define FORMULA(name, inputs, expression) {#name, inputs, #expression},
-#include "stage8_framework/02_backends/formula_list.inc"
-#undef FORMULA
+#include "stage8_framework/02_backends/formula_list.h"
 };
 inline constexpr int kFormulaCount = static_cast<int>(sizeof kFormulas / sizeof kFormulas[0]);
 inline const FormulaRow& row_of(Formula formula) { return kFormulas[static_cast<int>(formula)]; }

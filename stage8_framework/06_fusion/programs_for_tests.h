@@ -258,10 +258,10 @@ inline std::vector<size_t> output_sizes(const Program& program) {
 
 // The elements of each output as `work` makes them. Throws std::runtime_error where it writes
 // beside them.
-inline std::vector<Floats> run_fused(const fusion::Work& work, const TestProgram& test) {
+inline std::vector<Floats> run_fused(const fusion::ReadyWork& work, const TestProgram& test) {
   constexpr size_t kGuard = 64;
   constexpr float kPoison = 12345.678f;
-  fusion::Arrays arrays;
+  fusion::FusedArrays arrays;
   std::vector<DeviceBuffer<float>> floats;
   std::vector<DeviceBuffer<std::uint8_t>> bytes;
   for (size_t i = 0; i < test.storages.size(); ++i) {

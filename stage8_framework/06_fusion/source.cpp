@@ -4,7 +4,7 @@
 
 namespace fusion {
 
-extern const char* const kFormulasText;  // formulas.inc: cmake/formulas.cmake
+extern const char* const kFormulasText;  // formulas.h: cmake/formulas.cmake
 
 namespace {
 
@@ -13,7 +13,7 @@ struct Function {
   std::string name, text;
 };
 
-// Those of formulas.inc, in its order: each begins with COURSE_FUNCTION.
+// Those of formulas.h, in its order: each begins with COURSE_FUNCTION.
 std::vector<Function> functions_of_formulas(const std::string& before) {
   const std::string all = kFormulasText, begin = "COURSE_FUNCTION float ";
   std::vector<Function> functions;

@@ -77,7 +77,7 @@ own::ReductionTask reduction_task_of(const Program& program) {
   domain.extent = layout.shape.begin(), domain.stride = layout.strides.begin();
   domain.rank = static_cast<std::int32_t>(layout.shape.rank());
   const own::ReductionTask task = own::task_of(domain, program.axes);
-  if (task.is_copied)
+  if (!task.is_in_place())
     throw std::invalid_argument("fused: a reduction takes the first axes or the last ones");
   if (task.results * task.parts.count >= size_t{1} << 31)
     throw std::invalid_argument("fused: 2^31 results or more");

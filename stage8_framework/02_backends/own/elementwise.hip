@@ -11,7 +11,7 @@
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
 
 #define COURSE_FUNCTION static __device__ inline
-#include "stage8_framework/02_backends/formulas.inc"
+#include "stage8_framework/02_backends/formulas.h"
 
 namespace own {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using vector_add::Add;
 using vector_add::Multiply;
 
-// neg_formula{}(a) and so on: a row of formula_list.inc as a functor, of as many numbers as it
+// neg_formula{}(a) and so on: a row of formula_list.h as a functor, of as many numbers as it
 // takes. What is compared is 1 or 0 then.
 #define FORMULA(name, inputs, expression)                                               \
   struct name##_formula {                                                               \
@@ -28,8 +28,7 @@ using vector_add::Multiply;
       return static_cast<float>(expression);                                            \
     }                                                                                   \
   };
-#include "stage8_framework/02_backends/formula_list.inc"
-#undef FORMULA
+#include "stage8_framework/02_backends/formula_list.h"
 
 // ---- Who runs them ------------------------------------------------------------------------------
 

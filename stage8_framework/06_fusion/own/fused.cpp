@@ -8,11 +8,11 @@ namespace {
 
 class FusedProgram : public Fused {
  public:
-  explicit FusedProgram(std::unique_ptr<fusion::Work> work)
+  explicit FusedProgram(std::unique_ptr<fusion::ReadyWork> work)
       : work_(std::move(work)), note_(work_->note()) {}
 
   void run(const CourseCall& call, hipStream_t stream) const override {
-    fusion::Arrays arrays;
+    fusion::FusedArrays arrays;
     for (std::int32_t i = 0; i < call.input_count; ++i) arrays.in[i] = call.inputs[i].data;
     for (std::int32_t i = 0; i < call.output_count; ++i) arrays.out[i] = call.outputs[i].data;
     arrays.workspace = call.workspace;
@@ -22,7 +22,7 @@ class FusedProgram : public Fused {
   const char* note() const override { return note_.c_str(); }
 
  private:
-  std::unique_ptr<fusion::Work> work_;
+  std::unique_ptr<fusion::ReadyWork> work_;
   std::string note_;
 };
 

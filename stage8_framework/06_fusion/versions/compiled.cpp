@@ -158,7 +158,7 @@ $one  }
                 words);
 }
 
-std::unique_ptr<Work> compiled(const Program& program) {
+std::unique_ptr<ReadyWork> compiled(const Program& program) {
   return std::move(compiled_together({program}).front());
 }
 

@@ -10,7 +10,7 @@
 #include "stage8_framework/06_fusion/work.h"
 
 #define COURSE_FUNCTION static __device__ inline
-#include "stage8_framework/02_backends/formulas.inc"
+#include "stage8_framework/02_backends/formulas.h"
 
 namespace fusion {
 
@@ -43,8 +43,7 @@ static __global__ void __launch_bounds__(kThreads) interpret(const Bytecode code
                     return static_cast<float>(expression);                                   \
                   });                                                                        \
     break;
-#include "stage8_framework/02_backends/formula_list.inc"
-#undef FORMULA
+#include "stage8_framework/02_backends/formula_list.h"
     }
     if (step.to != kNowhere) keep(self, step.to, x);
     if (step.outputs != 0) store(code, self, step.outputs, x);
@@ -93,7 +92,7 @@ bool is_at(const void* pointer, size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
 
-class Interpreted : public Work {
+class Interpreted : public ReadyWork {
  public:
   explicit Interpreted(const Program& program)
       : outputs_(program.outputs.size()), reduction_(program.reduction) {
@@ -118,13 +117,13 @@ class Interpreted : public Work {
     }
     if (reduction_ == Reduction::none) return;
     task_ = task_of(program);
-    if (task_.is_copied)
+    if (!task_.is_in_place())
       throw std::invalid_argument("fused: a reduction takes the first axes or the last ones");
     if (task_.results * task_.parts.count >= size_t{1} << 31)
       throw std::invalid_argument("fused: 2^31 results or more");
   }
 
-  void run(const Arrays& arrays, hipStream_t stream) const override {
+  void run(const FusedArrays& arrays, hipStream_t stream) const override {
     const bool is_reduced = reduction_ != Reduction::none;
     auto* const workspace = static_cast<float*>(arrays.workspace);
     Bytecode code = code_;
@@ -164,7 +163,7 @@ class Interpreted : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> interpreted(const Program& program) {
+std::unique_ptr<ReadyWork> interpreted(const Program& program) {
   return std::make_unique<Interpreted>(program);
 }
 

@@ -1,6 +1,12 @@
-// What the expressions of formula_list.inc call, in plain C that C++, CUDA, HIP and OpenCL C take:
+// What the expressions of formula_list.h call, in plain C that C++, CUDA, HIP and OpenCL C take:
 // whoever includes it says first what stands before a function, COURSE_FUNCTION, and has exp and
 // fabs of float.
+#pragma once
+
+#ifndef COURSE_FUNCTION
+#include <math.h>
+#define COURSE_FUNCTION static inline
+#endif
 
 COURSE_FUNCTION float formula_sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 
