@@ -95,7 +95,7 @@ function(add_gpu_test name label)
   endif()
   foreach(wave IN LISTS waves)
     set(test ${name})
-    set(environment "")
+    set(environment "COURSE_CACHE_DIR=${CMAKE_BINARY_DIR}/code_cache")  # not the home folder's
     if(CMAKE_CROSSCOMPILING_EMULATOR)  # tests start themselves with it
       list(APPEND environment "COURSE_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
     endif()

@@ -79,6 +79,15 @@ TEST_CASE("a file that is spoilt counts as absent and is replaced") {
   }
 }
 
+TEST_CASE("a file that was kept under another key is not taken") {
+  const OwnCache cache;  // two keys may have one name
+  const std::string other(kKey.size(), 'k');
+  REQUIRE(code_cache::keep(kKey, kCode) == "");
+  fs::copy_file(code_cache::file_of(kKey), code_cache::file_of(other));
+  CHECK(!code_cache::find(other));
+  CHECK(code_cache::find(kKey) == kCode);
+}
+
 TEST_CASE("what stands in the place of a file is left alone") {
   const OwnCache cache;
   REQUIRE(code_cache::keep(kKey, kCode) == "");

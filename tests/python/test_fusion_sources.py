@@ -50,6 +50,16 @@ def test_a_compiler_takes_it(folder: Path, tmp_path: Path, suffix: str, group: s
     assert made.stat().st_size > 0
 
 
+def test_nvcc_stores_sixteen_bytes_at_a_time(folder: Path, tmp_path: Path):
+    """It did not for another form of the same address."""
+    if shutil.which("nvcc") is None:
+        absent("nvcc is not installed")
+    made = tmp_path / "gelu.ptx"
+    subprocess.run(["nvcc", "-arch=sm_75", "--fmad=false", "-ptx", "-o", made, folder / "gelu.cu"], check=True)
+    assert made.read_text().count("ld.global.nc.v4") == 2
+    assert made.read_text().count("st.global.v4") == 1
+
+
 def test_a_folder_that_is_not_there_is_one_line(folder: Path):
     answer = subprocess.run([built("stage8_framework", "fusion"), "--sources", folder / "none"],
                             capture_output=True, text=True)
