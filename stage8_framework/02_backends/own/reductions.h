@@ -97,5 +97,8 @@ inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
 // `of_parts` is part_bytes() bytes. results * parts.count is below 2^31. Throws gpu::Error.
 void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
                       float* of_parts, hipStream_t stream);
+// The last launch of these alone, for a task in place of several parts, which are in `of_parts`.
+void launch_last_reduction(Reduction kind, const ReductionTask& task, float* y,
+                           const float* of_parts, hipStream_t stream);
 
 }  // namespace own

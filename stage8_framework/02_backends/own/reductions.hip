@@ -75,35 +75,44 @@ static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
   if (threadIdx.y == 0 && col < cols) out[part * cols + col] = partial[0][threadIdx.x] / divisor;
 }
 
+template <class F>
+void launch_columns(const ReductionTask& task, float* to, const float* from, size_t count,
+                    Parts parts, float divisor, hipStream_t stream) {
+  LAUNCH_ON(stream, reduce_columns<F>,
+            dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
+                 static_cast<unsigned>(parts.count)),
+            dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, divisor);
+}
+template <class F>
+void launch_rows(size_t rows, float* to, const float* from, size_t count, Parts parts,
+                 float divisor, hipStream_t stream) {
+  LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(rows * parts.count), kBlock, 0, to, from,
+            count, parts.length, static_cast<unsigned>(parts.count), divisor);
+}
+
+// to = F over the `count` elements of each result in `from`, in parts.
+template <class F>
+void launch_parts(const ReductionTask& task, float* to, const float* from, size_t count,
+                  Parts parts, float divisor, hipStream_t stream) {
+  if (task.are_columns)
+    launch_columns<F>(task, to, from, count, parts, divisor, stream);
+  else
+    launch_rows<F>(task.results, to, from, count, parts, divisor, stream);
+}
+
 // The last launch alone divides: a maximum and a sum by 1.
 template <class F>
 void launch(const ReductionTask& task, float* y, const float* x, float* of_parts, float divisor,
             hipStream_t stream) {
-  const auto of_columns = [&](float* to, const float* from, size_t count, Parts parts, float by) {
-    LAUNCH_ON(stream, reduce_columns<F>,
-              dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                   static_cast<unsigned>(parts.count)),
-              dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, by);
-  };
-  const auto of_rows = [&](float* to, const float* from, size_t rows, size_t count, Parts parts,
-                           float by) {
-    LAUNCH_ON(stream, reduce_rows<F>, static_cast<unsigned>(rows * parts.count), kBlock, 0, to,
-              from, count, parts.length, static_cast<unsigned>(parts.count), by);
-  };
   if (task.is_between()) {
     const size_t inner = task.count / task.outer;
-    of_rows(of_parts, x, task.results * task.outer, inner, {1, inner}, 1);
-    return of_columns(y, of_parts, task.outer, {1, task.outer}, divisor);
-  }
-  const auto launch_parts = [&](float* to, const float* from, size_t count, Parts parts, float by) {
-    task.are_columns ? of_columns(to, from, count, parts, by)
-                     : of_rows(to, from, task.results, count, parts, by);
-  };
-  if (task.parts.count > 1) {
-    launch_parts(of_parts, x, task.count, task.parts, 1);
-    launch_parts(y, of_parts, task.parts.count, {1, task.parts.count}, divisor);
+    launch_rows<F>(task.results * task.outer, of_parts, x, inner, {1, inner}, 1, stream);
+    launch_columns<F>(task, y, of_parts, task.outer, {1, task.outer}, divisor, stream);
+  } else if (task.parts.count > 1) {
+    launch_parts<F>(task, of_parts, x, task.count, task.parts, 1, stream);
+    launch_parts<F>(task, y, of_parts, task.parts.count, {1, task.parts.count}, divisor, stream);
   } else {
-    launch_parts(y, x, task.count, {1, std::max(task.count, size_t{1})}, divisor);
+    launch_parts<F>(task, y, x, task.count, {1, std::max(task.count, size_t{1})}, divisor, stream);
   }
 }
 
@@ -112,8 +121,15 @@ void launch(const ReductionTask& task, float* y, const float* x, float* of_parts
 void launch_reduction(Reduction kind, const ReductionTask& task, float* y, const float* x,
                       float* of_parts, hipStream_t stream) {
   if (task.results == 0) return;
-  const auto launch_kind = kind == Reduction::max ? launch<Max> : launch<Total>;
-  launch_kind(task, y, x, of_parts, task.divisor(kind), stream);
+  const auto of_kind = kind == Reduction::max ? launch<Max> : launch<Total>;
+  of_kind(task, y, x, of_parts, task.divisor(kind), stream);
+}
+
+void launch_last_reduction(Reduction kind, const ReductionTask& task, float* y,
+                           const float* of_parts, hipStream_t stream) {
+  if (task.results == 0) return;
+  const auto of_kind = kind == Reduction::max ? launch_parts<Max> : launch_parts<Total>;
+  of_kind(task, y, of_parts, task.parts.count, {1, task.parts.count}, task.divisor(kind), stream);
 }
 
 namespace {
