@@ -11,9 +11,10 @@
 #define FORMULA(name, inputs, expression)
 #endif
 
+// clang-format off
 FORMULA(neg, 1, -a)
 FORMULA(abs, 1, fabs(a))
-FORMULA(square, 1, a* a)
+FORMULA(square, 1, a * a)
 FORMULA(sqrt, 1, sqrt(a))
 FORMULA(rsqrt, 1, 1.0f / sqrt(a))
 FORMULA(reciprocal, 1, 1.0f / a)
@@ -22,11 +23,11 @@ FORMULA(log, 1, log(a))
 FORMULA(tanh, 1, tanh(a))
 FORMULA(sigmoid, 1, formula_sigmoid(a))
 FORMULA(relu, 1, a < 0.0f ? 0.0f : a)
-FORMULA(gelu, 1, a* formula_sigmoid(formula_gelu_argument(a)))
+FORMULA(gelu, 1, a * formula_sigmoid(formula_gelu_argument(a)))
 
 FORMULA(add, 2, a + b)
 FORMULA(sub, 2, a - b)
-FORMULA(mul, 2, a* b)
+FORMULA(mul, 2, a * b)
 FORMULA(div, 2, a / b)
 FORMULA(maximum, 2, a > b || a != a ? a : b)
 FORMULA(minimum, 2, a < b || a != a ? a : b)
@@ -36,9 +37,10 @@ FORMULA(less, 2, a < b)
 FORMULA(less_equal, 2, a <= b)
 FORMULA(select, 3, a != 0.0f ? b : c)
 
-FORMULA(relu_backward, 2, a*(b > 0.0f ? 1.0f : b <= 0.0f ? 0.0f : b))
-FORMULA(gelu_backward, 2, a* formula_gelu_slope(b))
-FORMULA(sigmoid_backward, 2, a*(b*(1.0f - b)))
-FORMULA(tanh_backward, 2, a*(1.0f - b * b))
+FORMULA(relu_backward, 2, a * (b > 0.0f ? 1.0f : b <= 0.0f ? 0.0f : b))
+FORMULA(gelu_backward, 2, a * formula_gelu_slope(b))
+FORMULA(sigmoid_backward, 2, a * (b * (1.0f - b)))
+FORMULA(tanh_backward, 2, a * (1.0f - b * b))
+// clang-format on
 
 #undef FORMULA
