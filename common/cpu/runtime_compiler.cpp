@@ -127,7 +127,7 @@ std::vector<std::string> options() {
   std::vector<std::string> all = words_of(
       "-x c++ -std=c++17 -O3 -w -pipe -shared -fPIC -ffp-contract=off -fno-math-errno "
       "-fno-trapping-math -fno-builtin-expf -fno-builtin-logf -fno-builtin-tanhf "
-      "-fno-builtin-powf");
+      "-fno-builtin-powf -fno-builtin-sqrtf");
   for (const std::string& option : words_of(COURSE_CPU_OPTIONS)) all.push_back(option);
   return all;
 }

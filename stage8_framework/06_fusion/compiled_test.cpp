@@ -163,6 +163,15 @@ TEST_CASE("a compiled reduction adds in the order of own's") {
   check_all(tests);
 }
 
+TEST_CASE("a compiled square root of -0 is -0 whatever comes behind it") {
+  TestProgram test = reading({5}, {Layout::contiguous({5})}, 1);  // clang 14 left out the relu
+  test.storages[0].values = {-0.0f, 0.0f, 4.0f, -1.0f, INFINITY};
+  test.storages[0].begin = 0;
+  test.program.code = {{Formula::rsqrt, {0}}, {Formula::relu, {1}}};
+  test.program.outputs = {2};
+  check_all({test});
+}
+
 TEST_CASE("a compiled program runs in a graph") {
   const TestProgram test =
       gelu_of({33, 20}, Layout::contiguous({33, 20}), Layout::contiguous({20}));

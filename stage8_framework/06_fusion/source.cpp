@@ -49,7 +49,11 @@ std::vector<Function> functions_of(Dialect dialect) {
       {"pow",
        "extern \"C\" float powf(float, float);\n"
        "static inline float pow(float x, float y) { return powf(x, y); }\n"},
-      {"sqrt", "static inline float sqrt(float x) { return __builtin_sqrtf(x); }\n"},
+      {"sqrt",
+       "#if defined(__clang_major__) && __clang_major__ < 15\n"
+       "extern \"C\" float sqrtf(float);  // its own takes 1 / sqrt(-0.0f) for no negative number\n"
+       "static inline float sqrt(float x) { return sqrtf(x); }\n#else\n"
+       "static inline float sqrt(float x) { return __builtin_sqrtf(x); }\n#endif\n"},
       {"fabs", "static inline float fabs(float x) { return __builtin_fabsf(x); }\n"},
       {"copysign",
        "static inline float copysign(float x, float y) { return __builtin_copysignf(x, y); }\n"},
