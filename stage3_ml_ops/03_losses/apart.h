@@ -21,6 +21,6 @@ void launch_gradient_apart(float* grad, const float* factor, const float* logits
 
 inline constexpr size_t kShortRow = 16;         // classes that one thread may read
 inline constexpr size_t kRowOfWave = 512;       // that one wave may read
-inline constexpr size_t kCountedByWave = 4096;  // more labels are counted by a launch of their own
+inline constexpr size_t kCountedByWave = 1024;  // more labels are counted by a launch of their own
 
 }  // namespace losses

@@ -69,9 +69,11 @@ inline const Candidate<Epilogue>& choose(const Product& p) {
 
 // C[row, col] = epilogue(sum over k of op(A)[row, k] op(B)[k, col], row, col, C + ...). Only the
 // epilogue reads alpha and beta, but p.alpha = 0 makes every sum 0 and does not read A and B.
-// best<Layouts<Layout::NT>>(p, epilogue) compiles the tiles of that layout only.
+// best<Layouts<Layout::NT>>(p, epilogue) compiles the tiles of that layout only, and refuses
+// others.
 template <class Layouts = AllLayouts, class Epilogue>
 void best(const Product& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
+  check_layout(p, Layouts{});
 #if !defined(GPU_BACKEND_CPU)  // there no thread waits for memory, and a shuffle takes long
   if (has_few_short_sums(p)) return launch_short_sums(p, epilogue, stream);
   if (has_few_long_sums(p)) return launch_long_sums(p, epilogue, stream);

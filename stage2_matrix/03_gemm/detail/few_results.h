@@ -77,8 +77,7 @@ __device__ inline int add_lanes(float (&sums)[kResults]) {
 
 // C = epilogue(op(A) op(B))    op(A) (M, K), op(B) (K, N), C (M, N).
 // Fixes : 64 x 128 results are eight tiles of 32 x 32: most multiprocessors are idle, and the
-// slices
-//         of a tile wait for a load at every step along K.
+//         slices of a tile wait for a load at every step along K.
 // Idea  : small squares of C, and the block's threads share K: a thread has a partial sum of each
 //         result. Its loads of several k are on their way at the same time. Then lanes add up their
 //         sums by exchanging halves, and waves theirs in shared memory, in a fixed order.
@@ -134,6 +133,8 @@ void launch_long_sums(const Product& product, const Epilogue& epilogue, hipStrea
 // ---- Which products -----------------------------------------------------------------------------
 
 inline constexpr size_t kShortSum = 16;
+// A thread waits for memory once. Longer sums take as many times longer, as few blocks add them.
+inline constexpr size_t kLongSum = size_t{kLongThreads} * kTermsAtOnce;
 
 // Whether no multiprocessor gets more than one block of rows x cols results.
 inline bool is_few(const Product& p, size_t rows, size_t cols) {
@@ -144,7 +145,7 @@ inline bool has_few_short_sums(const Product& p) {
   return p.K <= kShortSum && is_few(p, kRowsAtOnce, kColsAtOnce);
 }
 inline bool has_few_long_sums(const Product& p) {
-  return p.K > kShortSum && is_few(p, kSide, kSide);
+  return p.K > kShortSum && p.K <= kLongSum && is_few(p, kSide, kSide);
 }
 
 }  // namespace gemm

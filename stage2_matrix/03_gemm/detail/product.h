@@ -116,21 +116,27 @@ template <Layout... kLayouts>
 struct Layouts {};
 using AllLayouts = Layouts<Layout::NN, Layout::NT, Layout::TN>;
 
+// Throws std::invalid_argument for a layout that is not among kLayouts.
+template <Layout... kLayouts>
+void check_layout(const Product& p, Layouts<kLayouts...>) {
+  if (((p.layout != kLayouts) && ...))
+    throw std::invalid_argument("gemm: this epilogue was not compiled for the product's layout");
+}
+
 // Calls run(k_major_a, k_major_b, aligned) with three constants: are A and B K-major,
-// is_aligned(p)? Throws std::invalid_argument for a layout that is not among kLayouts.
+// is_aligned(p)? Throws what check_layout() throws.
 template <class Run, Layout... kLayouts>
-void dispatch(const Product& p, Layouts<kLayouts...>, Run&& run) {
+void dispatch(const Product& p, Layouts<kLayouts...> layouts, Run&& run) {
+  check_layout(p, layouts);
   const bool aligned = is_aligned(p);
   const auto with_layout = [&](auto layout) {
-    if (p.layout != layout()) return false;
+    if (p.layout != layout()) return;
     using KMajorA = std::bool_constant<layout() != Layout::TN>;
     using KMajorB = std::bool_constant<layout() == Layout::NT>;
     aligned ? run(KMajorA{}, KMajorB{}, std::true_type{})
             : run(KMajorA{}, KMajorB{}, std::false_type{});
-    return true;
   };
-  if (!(with_layout(std::integral_constant<Layout, kLayouts>{}) || ...))
-    throw std::invalid_argument("gemm: this epilogue was not compiled for the product's layout");
+  (with_layout(std::integral_constant<Layout, kLayouts>{}), ...);
 }
 
 }  // namespace gemm

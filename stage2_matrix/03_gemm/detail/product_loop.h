@@ -13,15 +13,17 @@
 namespace gemm {
 
 // Row i of a thread's sums belongs to slice i % kSlices: there it becomes the sum of that row in
-// all of the block's slices, added in their order. As many rows as fit where the slices' tiles were
-// are exchanged at a time.
+// all of the block's slices, added in their order. All rows are exchanged at a time, or half of
+// them, or a quarter: what fits where the slices' tiles were.
 template <class Shape>
 __device__ inline void add_slices(float (&sums)[Shape::kThreadM][Shape::kThreadN],
                                   Tiles<Shape> (&tiles)[Shape::kSlices][2], int slice, int thread) {
   constexpr int kRow = Shape::kThreads * Shape::kThreadN;  // of all threads of a slice
   constexpr int kFit = static_cast<int>(2 * sizeof(Tiles<Shape>) / (sizeof(float) * kRow));
-  constexpr int kAtOnce = kFit < Shape::kThreadM ? kFit : Shape::kThreadM;
-  static_assert(kAtOnce > 0 && Shape::kThreadM % kAtOnce == 0,
+  constexpr int kAtOnce = kFit >= Shape::kThreadM       ? Shape::kThreadM
+                          : kFit >= Shape::kThreadM / 2 ? Shape::kThreadM / 2
+                                                        : Shape::kThreadM / 4;
+  static_assert(kAtOnce > 0 && kAtOnce <= kFit && Shape::kThreadM % kAtOnce == 0,
                 "all rows in exchanges of equal size");
   GPU_UNROLL
   for (int first = 0; first < Shape::kThreadM; first += kAtOnce) {

@@ -49,11 +49,10 @@ const char* supports_matmul(const CourseCall& call) {
 }
 
 // A^T B of whole arrays: the gradient of a layer's weights, a sum over the rows of both. Where the
-// result is small, 5.1 cuts a long sum into slices. Where it is smaller still, 2.3 needs no second
-// launch, unless the sum is too long for a block.
-constexpr size_t kLongest = 8192;
+// result is small, 5.1 cuts a long sum into slices. Where it is smaller still and the sum is not
+// too long for a block, 2.3 needs no second launch.
 bool is_sum_over_samples(const gemm::Product& p) {
-  if (gemm::has_few_long_sums(p) && p.K <= kLongest) return false;
+  if (gemm::has_few_long_sums(p)) return false;
   return p.layout == gemm::Layout::TN && p.batch == 1 && p.lda == p.M && p.ldb == p.N &&
          dense_backward::count_slices(p.K, p.N, p.M) > 1;
 }

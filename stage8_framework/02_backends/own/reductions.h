@@ -24,8 +24,8 @@ inline constexpr unsigned kColumns = 8, kRowsAtOnce = 128;
 struct Parts {
   size_t count, length;
 };
-// A second launch takes longer than a block with 16 numbers for each thread.
-inline constexpr size_t kEnoughBlocks = 1024, kLeastOfThread = 16;
+// A second launch takes longer than a block with 32 numbers for each thread.
+inline constexpr size_t kEnoughBlocks = 1024, kLeastOfThread = 32;
 inline Parts divided(size_t blocks, size_t count, size_t threads) {
   const size_t wanted = gpu::ceil_div(kEnoughBlocks, std::max(blocks, size_t{1}));
   const size_t most = std::max(count / (kLeastOfThread * threads), size_t{1});
