@@ -55,6 +55,7 @@ TEST_CASE("slices of K add up, whether they get something or nothing") {
       CAPTURE(K, static_cast<int>(layout));
       Problem problem(layout, {70, 68, K}, {Numbers::integers, 1, 1, K % 2 == 0 ? 4u : 1u});
       REQUIRE_OK(problem.check([](const Product& p) { gemm_test::launch_medium(p, nullptr); }));
+      REQUIRE_OK(problem.check([](const Product& p) { gemm_test::launch_half(p, nullptr); }));
       REQUIRE_OK(problem.check([](const Product& p) { gemm_test::launch_small(p, nullptr); }));
     }
   }

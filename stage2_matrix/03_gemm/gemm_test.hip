@@ -13,6 +13,9 @@ namespace gemm_test {
 void launch_medium(const Product& p, hipStream_t stream) {
   gemm::launch_product<gemm::Medium, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
 }
+void launch_half(const Product& p, hipStream_t stream) {
+  gemm::launch_product<gemm::Half, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
+}
 void launch_small(const Product& p, hipStream_t stream) {
   gemm::launch_product<gemm::Small, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
 }

@@ -13,6 +13,7 @@ using gemm::Product;
 // best()'s tiles for smaller products, its kernels for few results, and each tile that it chooses
 // from.
 void launch_medium(const Product& p, hipStream_t stream);
+void launch_half(const Product& p, hipStream_t stream);
 void launch_small(const Product& p, hipStream_t stream);
 void launch_short_sums(const Product& p, hipStream_t stream);
 void launch_long_sums(const Product& p, hipStream_t stream);

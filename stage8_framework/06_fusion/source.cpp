@@ -27,8 +27,8 @@ std::vector<Function> functions_of_formulas(const std::string& before) {
   return functions;
 }
 
-// Those that a dialect has not by itself. The compilers of GPUs would work out exp(1.0f)
-// themselves, and round better than the device does: they are not told the number.
+// Those that a dialect has not by itself. unknown(x) is x, of which a compiler knows nothing: see
+// versions/compiled.cpp.
 std::vector<Function> functions_of(Dialect dialect) {
   const auto unknown = [](const std::string& constraint) {
     return Function{"unknown",

@@ -20,6 +20,7 @@ namespace gemm {
 // multiprocessor has some, and slices of K, so that each tile has threads enough.
 using Large = Shape<128, 128, 8, 8, 8, 2>;
 using Medium = Shape<64, 64, 8, 8, 8, 2, 4>;
+using Half = Shape<64, 32, 8, 8, 4, 2, 4>;
 using Small = Shape<32, 32, 8, 4, 4, 2, 8>;
 
 // A tile to choose. `speed` is how fast a multiprocessor gets through many of them, relative to the
@@ -48,6 +49,7 @@ inline constexpr Candidate<Epilogue> kCandidates[] = {
 #else
     candidate<Large, Layouts, Epilogue>(1.0),
     candidate<Medium, Layouts, Epilogue>(0.8),
+    candidate<Half, Layouts, Epilogue>(0.55),
     candidate<Small, Layouts, Epilogue>(0.4),
 #endif
 };
@@ -87,6 +89,8 @@ extern template void launch_product<Large, AllLayouts>(const Product&, const Alp
                                                        hipStream_t);
 extern template void launch_product<Medium, AllLayouts>(const Product&, const AlphaBeta&,
                                                         hipStream_t);
+extern template void launch_product<Half, AllLayouts>(const Product&, const AlphaBeta&,
+                                                      hipStream_t);
 extern template void launch_product<Small, AllLayouts>(const Product&, const AlphaBeta&,
                                                        hipStream_t);
 

@@ -31,28 +31,12 @@ bool is_rounded_freely(Formula formula) {
   return false;
 }
 
-// Whether the compiler could work a value out, as it is made of numbers alone.
-bool is_known(const Program& program, size_t value) {
-  std::vector<bool> are_known(program.inputs.size(), false);
-  for (size_t i = 0; are_known.size() <= value; ++i) {
-    const Instruction& made_by = program.code[i];
-    bool is = true;
-    for (int k = 0; k < row_of(made_by.formula).inputs; ++k)
-      is = is && are_known[made_by.values[k]];
-    are_known.push_back(is);
-  }
-  return are_known[value];
-}
-
-// What stands for operand k of an instruction.
-std::string operand_of(const Program& program, const Instruction& instruction, int k,
-                       Dialect dialect) {
+// What stands for operand k of an instruction. A GPU's compiler that knows it, if only where
+// another value is 0, would work the formula out itself, and round better than the device does.
+std::string operand_of(const Instruction& instruction, int k, Dialect dialect) {
   const std::string value = "v" + std::to_string(instruction.values[k]);
   const bool is_gpu = dialect == Dialect::cuda || dialect == Dialect::hip;
-  return is_gpu && is_rounded_freely(instruction.formula) &&
-                 is_known(program, instruction.values[k])
-             ? "unknown(" + value + ")"
-             : value;
+  return is_gpu && is_rounded_freely(instruction.formula) ? "unknown(" + value + ")" : value;
 }
 
 }  // namespace
@@ -71,7 +55,7 @@ std::string line_of(const Program& program, size_t instruction, Dialect dialect)
       ++end;
     const std::string word = expression.substr(at, end - at);
     const bool is_operand = word == "a" || word == "b" || word == "c";
-    text += is_operand ? operand_of(program, made_by, word[0] - 'a', dialect) : word;
+    text += is_operand ? operand_of(made_by, word[0] - 'a', dialect) : word;
     if (end < expression.size()) text += expression[end++];
     at = end;
   }
