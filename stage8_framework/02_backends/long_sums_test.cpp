@@ -40,7 +40,7 @@ TEST_CASE("sums and maxima of long columns and rows") {
   };
   for (const auto& [rows, cols, axes] :
        {Size{8195, 17, 1}, Size{4096, 8, 1}, Size{8191, 9, 1}, Size{20001, 3, 1},
-        Size{129, 1025, 1}, Size{5, 4099, 2}, Size{3, 9001, 2}}) {
+        Size{129, 1025, 1}, Size{67, 4099, 1}, Size{5, 4099, 2}, Size{3, 9001, 2}}) {
     // Integers, whose sums are exact.
     const Input x = dense({rows, cols}, numbers(rows * cols, 0, random_numbers::integer));
     check({&framework::op_named("sum"), {x}, {axes, 0}});

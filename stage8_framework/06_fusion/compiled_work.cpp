@@ -93,10 +93,10 @@ class CompiledWork : public ReadyWork {
     arguments.add(task_.count), arguments.add(task_.results);
     arguments.add(task_.parts.length), arguments.add(parts);
     arguments.add(is_mean ? task_.count : 1);
-    const auto columns = static_cast<unsigned>(gpu::ceil_div(task_.results, own::kColumns));
+    const auto columns = static_cast<unsigned>(gpu::ceil_div(task_.results, task_.columns));
     if (task_.are_columns)
       module_->launch(kernel_, dim3(columns, static_cast<unsigned>(parts)),
-                      dim3(own::kColumns, own::kRowsAtOnce), arguments, stream);
+                      dim3(task_.columns, task_.rows_at_once()), arguments, stream);
     else
       module_->launch(kernel_, static_cast<unsigned>(task_.results * parts), vector_add::kBlock,
                       arguments, stream);

@@ -15,9 +15,11 @@ namespace own {
 // Of the elements along the reduced axes; a mean is a sum that is divided at the end.
 enum class Reduction { sum, mean, max };
 
-// A block of rows has vector_add::kBlock threads. A block of columns has kColumns of them, which
-// are a sector of 32 bytes, times kRowsAtOnce.
-inline constexpr unsigned kColumns = 8, kRowsAtOnce = 128;
+// A block of rows has vector_add::kBlock threads. A block of columns has kThreadsOfColumns: 8
+// columns, which are a sector of 32 bytes, or 32, which are read faster, where there are so many of
+// them.
+inline constexpr unsigned kThreadsOfColumns = 1024, kFewColumns = 8, kManyColumns = 32;
+inline constexpr size_t kManyResults = 4096;
 
 // How the `count` elements of each of `results` results are shared: parts of `length` elements, of
 // which the last one may be shorter.
@@ -37,7 +39,7 @@ inline Parts divided(size_t blocks, size_t count, size_t threads) {
 // columns, (count, results). Where there is more than one part, a second launch makes one of them:
 //
 //   rows      grid (results * parts)                        out (results, parts)   then parts = 1
-//   columns   grid (ceil(results / kColumns), parts)        out (parts, results)   then parts = 1
+//   columns   grid (ceil(results / columns), parts)         out (parts, results)   then parts = 1
 //
 // Elements (outer, results, inner) are rows of `inner` first, and then columns of `outer`.
 struct ReductionTask {
@@ -45,8 +47,10 @@ struct ReductionTask {
   bool are_columns = false;
   size_t results = 1, count = 1;  // elements of each result
   Parts parts = {};
-  size_t outer = 0;  // where the results' axes lie between reduced ones
+  size_t outer = 0;                // where the results' axes lie between reduced ones
+  unsigned columns = kFewColumns;  // of a block
 
+  unsigned rows_at_once() const { return kThreadsOfColumns / columns; }
   bool is_between() const { return outer > 0; }
   // One pass over the elements as they lie does it.
   bool is_in_place() const { return !is_copied && !is_between(); }
@@ -63,7 +67,8 @@ struct ReductionTask {
 
 // The sum over images and pixels is between: (images, channels, pixels). Rows that are short would
 // leave most threads of a block without work, and many images want parts.
-inline constexpr size_t kLeastInner = 64, kMostOuter = kLeastOfThread * kRowsAtOnce;
+inline constexpr size_t kLeastInner = 64,
+                        kMostOuter = kLeastOfThread * kThreadsOfColumns / kFewColumns;
 
 // The task of reducing x over the axes of a mask, of which bit d is axis d.
 inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
@@ -87,9 +92,10 @@ inline ReductionTask task_of(const CourseTensor& x, std::uint32_t mask) {
     task.outer = outer;
   task.is_copied =
       !task.are_columns && !task.is_between() && !(are_last && framework::is_contiguous(x));
-  task.parts = task.are_columns
-                   ? divided(gpu::ceil_div(task.results, kColumns), task.count, kRowsAtOnce)
-                   : divided(task.results, task.count, vector_add::kBlock);
+  if (task.results >= kManyResults) task.columns = kManyColumns;
+  task.parts = task.are_columns ? divided(gpu::ceil_div(task.results, task.columns), task.count,
+                                          task.rows_at_once())
+                                : divided(task.results, task.count, vector_add::kBlock);
   return task;
 }
 

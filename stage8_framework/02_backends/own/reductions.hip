@@ -52,10 +52,11 @@ static __global__ void __launch_bounds__(kBlock)
 //                                                            x (rows, cols)   out (parts, cols)
 // Thread: column threadIdx.x of the block's, and every kRowsAtOnce-th row of part blockIdx.y, from
 //         row threadIdx.y on. A loop over all rows would wait for one load after the other.
-template <class F>
-static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
+template <class F, unsigned kColumns>
+static __global__ void __launch_bounds__(kThreadsOfColumns)
     reduce_columns(float* out, const float* x, size_t rows, size_t cols, size_t length,
                    float divisor) {
+  constexpr unsigned kRowsAtOnce = kThreadsOfColumns / kColumns;
   __shared__ float partial[kRowsAtOnce][kColumns];
   const size_t col = size_t{blockIdx.x} * kColumns + threadIdx.x, part = blockIdx.y;
   const size_t next = (part + 1) * length, end = next < rows ? next : rows;
@@ -78,10 +79,15 @@ static __global__ void __launch_bounds__(kColumns* kRowsAtOnce)
 template <class F>
 void launch_columns(const ReductionTask& task, float* to, const float* from, size_t count,
                     Parts parts, float divisor, hipStream_t stream) {
-  LAUNCH_ON(stream, reduce_columns<F>,
-            dim3(static_cast<unsigned>(gpu::ceil_div(task.results, kColumns)),
-                 static_cast<unsigned>(parts.count)),
-            dim3(kColumns, kRowsAtOnce), 0, to, from, count, task.results, parts.length, divisor);
+  const dim3 grid(static_cast<unsigned>(gpu::ceil_div(task.results, task.columns)),
+                  static_cast<unsigned>(parts.count)),
+      block(task.columns, task.rows_at_once());
+  if (task.columns == kManyColumns)
+    LAUNCH_ON(stream, (reduce_columns<F, kManyColumns>), grid, block, 0, to, from, count,
+              task.results, parts.length, divisor);
+  else
+    LAUNCH_ON(stream, (reduce_columns<F, kFewColumns>), grid, block, 0, to, from, count,
+              task.results, parts.length, divisor);
 }
 template <class F>
 void launch_rows(size_t rows, float* to, const float* from, size_t count, Parts parts,

@@ -2,7 +2,7 @@
 //
 //   rows      in0 | | | | | | | |   ->  element  ->  a thread's value  ->  a block's  ->  out
 //             256 threads take every 256th element of a row, then make one value of two
-//   columns   8 columns and 128 rows at a time, the same way down
+//   columns   8 columns and 128 rows at a time, or 32 and 32, the same way down
 //
 // Fixes: compiled writes the last value to memory, and a second kernel reads it from there.
 // Idea:  the kernels of 8.2's reductions, with the program in place of the load. They add in the
@@ -133,19 +133,20 @@ $one    }
 
 std::string reduction_kernel(const KernelText& kernel) {
   const bool is_host = kernel.dialect == Dialect::host;
-  const bool are_columns = reduction_task_of(kernel.program).are_columns;
+  const own::ReductionTask task = reduction_task_of(kernel.program);
+  const bool are_columns = task.are_columns;
   Fillings words = words_of(kernel);
   const bool is_max = kernel.program.reduction == Reduction::max;
   words["nothing"] = is_max ? text_of(-INFINITY, kernel.dialect) : "0.0f";
   words["threads"] = std::to_string(vector_add::kBlock);
-  words["columns"] = std::to_string(own::kColumns),
-  words["rows"] = std::to_string(own::kRowsAtOnce);
+  words["columns"] = std::to_string(task.columns);
+  words["rows"] = std::to_string(task.rows_at_once());
   words["out"] = "out" + std::to_string(kernel.program.outputs.size() - 1);
   const std::string value = !is_host ? "value" : are_columns ? "values[y][x]" : "values[t]";
   const bool is_deep = is_host || are_columns;
   words["one"] = lines_of_one(kernel, value, is_deep ? "      " : "    ");
-  const unsigned threads_x = are_columns ? own::kColumns : vector_add::kBlock;
-  const unsigned threads_y = are_columns ? own::kRowsAtOnce : 1;
+  const unsigned threads_x = are_columns ? task.columns : vector_add::kBlock;
+  const unsigned threads_y = are_columns ? task.rows_at_once() : 1;
   const std::string pattern = are_columns ? (is_host ? columns_of_host() : columns_of_gpu())
                                           : (is_host ? rows_of_host() : rows_of_gpu());
   return combined_of(kernel) +
