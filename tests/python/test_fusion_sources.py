@@ -3,12 +3,13 @@ writes them in all dialects, and nothing here needs the device that they are for
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import absent, built
+from conftest import ROOT, absent, built
 
 # The name of a group is that of its file: see 06_fusion/listing.cpp.
 GROUPS = ("formulas", "gelu", "layouts", "reductions")
@@ -58,6 +59,12 @@ def test_nvcc_stores_sixteen_bytes_at_a_time(folder: Path, tmp_path: Path):
     subprocess.run(["nvcc", "-arch=sm_75", "--fmad=false", "-ptx", "-o", made, folder / "gelu.cu"], check=True)
     assert made.read_text().count("ld.global.nc.v4") == 2
     assert made.read_text().count("st.global.v4") == 1
+
+
+def test_the_readme_shows_what_is_generated(folder: Path):
+    readme = (ROOT / "stage8_framework" / "06_fusion" / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"^static __device__ inline void fused_element.*?^}\n", readme, re.MULTILINE | re.DOTALL)
+    assert shown and shown[0] in (folder / "gelu.cu").read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_not_there_is_one_line(folder: Path):
