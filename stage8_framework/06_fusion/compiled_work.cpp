@@ -106,7 +106,7 @@ class CompiledWork : public ReadyWork {
   }
 
   Program program_;
-  Access access_;
+  Accesses access_;
   std::shared_ptr<const runtime_code::LoadedCode> module_;
   runtime_code::Kernel kernel_;
   std::string note_;

@@ -23,9 +23,9 @@ own::Axes<kMaxInputs> axes_of(const Program& program) {
   return {inputs, domain};
 }
 
-Access::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
+Accesses::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
   const std::int64_t* stride = axes.stride[input];
-  Access::Way way{true, true, true, axes.rank == 0 ? 0 : stride[axes.rank - 1]};
+  Accesses::Way way{true, true, true, axes.rank == 0 ? 0 : stride[axes.rank - 1]};
   std::int64_t flat = 1;
   for (int axis = axes.rank - 1; axis >= 0; flat *= axes.extent[axis--]) {
     way.is_one = way.is_one && stride[axis] == 0;
@@ -38,7 +38,7 @@ Access::Way way_of(const own::Axes<kMaxInputs>& axes, size_t input) {
 }
 
 // Whether places may be 2^31 or more.
-bool is_far(const Access& access, size_t input) {
+bool is_far(const Accesses& access, size_t input) {
   std::int64_t furthest = 0;
   for (int axis = 0; axis < access.axes.rank; ++axis)
     furthest += (access.axes.extent[axis] - 1) * std::abs(access.axes.stride[input][axis]);
@@ -53,11 +53,11 @@ std::string type_of(const KernelText& kernel, size_t input) {
 
 }  // namespace
 
-Access access_of(const Program& program) {
-  Access access{axes_of(program), {}, true, true};
+Accesses access_of(const Program& program) {
+  Accesses access{axes_of(program), {}, true, true};
   const std::int64_t elements = program.elements();
   for (size_t i = 0; i < program.inputs.size(); ++i) {
-    Access::Way& way = access.ways[i];
+    Accesses::Way& way = access.ways[i];
     way = way_of(access.axes, i);
     // One element is walked as many are, so that it needs no kernel of its own.
     if (elements <= 1) way = {false, true, true, 1};
@@ -176,7 +176,7 @@ std::string beginning_of(const KernelText& kernel, unsigned threads_x, unsigned 
 }
 
 std::string place_of(const KernelText& kernel, size_t input, const std::string& index) {
-  const Access& access = kernel.access;
+  const Accesses& access = kernel.access;
   if (access.ways[input].is_one) return "0";
   if (access.ways[input].is_flat) return index;
   const std::string type = !is_far(access, input)              ? "(int)"

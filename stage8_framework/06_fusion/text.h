@@ -12,7 +12,7 @@
 namespace fusion {
 
 // How the inputs are walked through.
-struct Access {
+struct Accesses {
   struct Way {
     bool is_one = false, is_flat = false;  // one element for all; as the domain is walked
     bool is_wide = false;                  // four neighbours are 16 bytes
@@ -24,7 +24,7 @@ struct Access {
   bool is_by_four;  // groups of four lie in one row, and all inputs are wide or repeated there
 };
 // Throws std::invalid_argument where there are 2^31 elements or more that are not flat.
-Access access_of(const Program& program);
+Accesses access_of(const Program& program);
 
 // How a program that ends in a reduction does that. Throws std::invalid_argument where its axes are
 // neither the first ones nor the last, or there are 2^31 results or more.
@@ -35,7 +35,7 @@ struct KernelText {
   const Program& program;
   Dialect dialect;
   std::string name;
-  Access access;
+  Accesses access;
 };
 
 // $word of a pattern becomes fillings["word"]. Throws std::out_of_range where there is none.
