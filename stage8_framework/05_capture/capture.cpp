@@ -110,14 +110,6 @@ void plan(const Training& training, const Options& options, Report& report) {
   report.fact(name + ", eager's peak", megabytes(peak), "MB");
 }
 
-// A picture of one step, or the list of its calls.
-void draw(const Training& training, const std::string& file, Report& report) {
-  const Graph graph = graph_of(training, 1);
-  if (graph.draw(file)) return report.line("one step of " + training.name + ": " + file);
-  report.line("no picture: there is no Graphviz (dot), or " + file + " can't be written");
-  report.line(graph.text());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -140,6 +132,8 @@ int main(int argc, char** argv) {
       for (const Training& training : trainings) train(training, options, report);
     if (wants_any(options, capturing::kPlanners))
       for (const Training& training : trainings) plan(training, options, report);
-    if (file != options.extra.end()) draw(trainings[0], file->second, report);
+    if (file != options.extra.end())
+      capturing::draw(graph_of(trainings[0], 1), "one step of " + trainings[0].name, file->second,
+                      report);
   });
 }

@@ -115,6 +115,12 @@ std::vector<Training> trainings(const Options& options, Device& device, Report& 
   return all;
 }
 
+void draw(const Graph& graph, const std::string& what, const std::string& file, Report& report) {
+  if (graph.draw(file)) return report.line(what + ": " + file);
+  report.line("no picture: there is no Graphviz (dot), or " + file + " can't be written");
+  report.line(graph.text());
+}
+
 std::string short_name(const Training& training) {
   return training.file.substr(0, training.file.find('.'));
 }

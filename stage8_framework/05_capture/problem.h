@@ -21,6 +21,9 @@ void require_memory(const Options& options);
 // Throws UsageError where the data can't be read.
 std::vector<Training> trainings(const Options& options, Device& device, Report& report);
 
+// A picture of the graph, or where that can't be, the list of its calls: `what` it is of.
+void draw(const Graph& graph, const std::string& what, const std::string& file, Report& report);
+
 // "perceptron"
 std::string short_name(const Training& training);
 

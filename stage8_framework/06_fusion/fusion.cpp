@@ -188,10 +188,14 @@ int main(int argc, char** argv) {
     const Training training = modules::character_training(options, device, report);
     load_compiler(device);
     const fusion::Expression limit = fusion::sum_of_two(options, device);
-    for (const Expression& expression : fusion::expressions(options, device)) {
+    const std::vector<Expression> expressions = fusion::expressions(options, device);
+    for (const Expression& expression : expressions) {
       const bool is_alike = expression.work.bytes == limit.work.bytes;  // it has three such arrays
       run_expression(expression, is_alike ? &limit : nullptr, device, options, report);
     }
     train(training, options, report);
+    if (file != options.extra.end())
+      capturing::draw(fusion::fuse(fusion::recorded(expressions.back()).graph),
+                      expressions.back().name, file->second, report);
   });
 }

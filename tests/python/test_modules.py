@@ -80,12 +80,14 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_trained(tmp_pa
         assert done.returncode == 2 and done.stderr.startswith(f"modules: {option}: there is no folder")
 
 
+@pytest.mark.parametrize("program", ["capture", "fusion"])
 @pytest.mark.parametrize("file", ["", ".", "none/none", "/proc/none", "x" * 300])
-def test_a_drawing_that_cannot_be_written_is_refused_before_anything_is_trained(tmp_path: Path, file: str):
-    done = subprocess.run([built("stage8_framework", "capture"), "--graph", file], text=True, cwd=tmp_path,
+def test_a_drawing_that_cannot_be_written_is_refused_before_anything_is_trained(tmp_path: Path, file: str,
+                                                                                program: str):
+    done = subprocess.run([built("stage8_framework", program), "--graph", file], text=True, cwd=tmp_path,
                           capture_output=True, timeout=60)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("capture: --graph")
+    assert done.stderr.startswith(f"{program}: --graph")
 
 
 # ---- PyTorch, where it is installed, and MNIST is there ------------------------------------------
