@@ -10,6 +10,7 @@
 //   extern "C" void name(unsigned block_x, unsigned block_y, const unsigned long long* arguments)
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,13 @@ struct KernelArguments {
   static constexpr int kMost = 16;
   std::uint64_t values[kMost] = {};
   int count = 0;
+
+  // Where each of them lies, as the launchers of GPUs want to know.
+  std::array<void*, kMost> addresses() {
+    std::array<void*, kMost> all{};
+    for (int i = 0; i < count; ++i) all[static_cast<size_t>(i)] = &values[i];
+    return all;
+  }
 
   void add(const void* address) { add(std::uint64_t{reinterpret_cast<std::uintptr_t>(address)}); }
   void add(std::uint64_t number) { values[count++] = number; }

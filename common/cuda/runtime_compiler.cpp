@@ -85,10 +85,8 @@ class DriverModule : public LoadedCode {
   void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
               hipStream_t stream) const override {
     KernelArguments copied = arguments;
-    void* addresses[KernelArguments::kMost];
-    for (int i = 0; i < copied.count; ++i) addresses[i] = &copied.values[i];
     DRIVER_CHECK(driver().launch(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0,
-                                 stream, addresses, nullptr),
+                                 stream, copied.addresses().data(), nullptr),
                  "cuLaunchKernel");
   }
 

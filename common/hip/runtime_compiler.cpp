@@ -39,10 +39,9 @@ class HipModule : public LoadedCode {
   void launch(Kernel kernel, dim3 grid, dim3 block, const KernelArguments& arguments,
               hipStream_t stream) const override {
     KernelArguments copied = arguments;
-    void* addresses[KernelArguments::kMost];
-    for (int i = 0; i < copied.count; ++i) addresses[i] = &copied.values[i];
     HIP_CHECK(hipModuleLaunchKernel(static_cast<hipFunction_t>(kernel), grid.x, grid.y, grid.z,
-                                    block.x, block.y, block.z, 0, stream, addresses, nullptr));
+                                    block.x, block.y, block.z, 0, stream, copied.addresses().data(),
+                                    nullptr));
   }
 
  private:

@@ -26,13 +26,6 @@ using framework::Shape;
 
 namespace {
 
-// Fills a tensor of f32 with the bytes that nothing correct has.
-void poison(const Tensor& tensor) {
-  const std::vector<unsigned char> bytes(sizeof(float) * static_cast<size_t>(tensor.elements()),
-                                         0xFF);
-  tensor.device().to_device(tensor.data(), bytes.data(), bytes.size());
-}
-
 // Why a row that needs this plug-in is left out; empty where it runs. A vendor's libraries may be
 // absent. The build that looks for races has no plug-ins; anywhere else it is an error.
 std::string reason_to_skip(const std::string& plugin) {
@@ -47,6 +40,12 @@ int rounds_of(const Options& options) {
 }
 
 }  // namespace
+
+void poison(const Tensor& tensor) {
+  const std::vector<unsigned char> bytes(
+      size_of(tensor.dtype()) * static_cast<size_t>(tensor.elements()), 0xFF);
+  tensor.device().to_device(tensor.data(), bytes.data(), bytes.size());
+}
 
 std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream, size_t count) {
   std::vector<float> values(count);

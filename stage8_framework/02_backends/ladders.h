@@ -35,6 +35,8 @@ void run_kernels(const Case& c, const Options& options, Report& report);
 
 // ---- For programs of later steps, too ----
 
+// Fills a tensor without gaps with the bytes that nothing correct has.
+void poison(const framework::Tensor& tensor);
 // Random numbers in [-1, 1).
 std::vector<float> numbers(std::uint64_t seed, std::uint32_t stream, size_t count);
 // Gives the rows that are right their times: of ms(i), what row i

@@ -25,42 +25,6 @@ constexpr double kPromised = 1.05;  // by_size's bytes, of the least that can be
 
 double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-// ---- Trainings ----------------------------------------------------------------------------------
-
-void train(const Training& training, const Options& options, Report& report) {
-  const size_t checked = training.want.losses.size();
-  report.table(training.name, training.reference_ms,
-               "checked: the first gradient, the losses of the first " + std::to_string(checked) +
-                   " steps, and that all losses are eager's");
-  const auto losses_of = [&](capturing::Launch launch, std::uint64_t steps) {
-    const auto model = training.make(training.task.device);
-    return launch(*model, training.task, steps);
-  };
-  const std::uint64_t compared = std::min(training.steps, std::max<std::uint64_t>(checked, 4));
-  const std::vector<float> first = losses_of(capturing::train_eager, compared);
-  std::vector<float> eager;  // of all steps, once they have been trained
-  for (const auto& version : capturing::kVersions) {
-    if (!options.wants(version.name)) continue;
-    Row row;
-    row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
-    row.check = capturing::check(training, version.launch, first);
-    if (row.check.ok && !options.no_times) {
-      const auto model = training.make(training.task.device);
-      HostTimer timer;
-      const std::vector<float> losses = version.launch(*model, training.task, training.steps);
-      row.ms = row.ms_p10 = row.ms_p90 = timer.ms();
-      const Training::Result result = training.judge(*model, losses);
-      if (eager.empty())
-        eager = version.launch == capturing::train_eager
-                    ? losses
-                    : losses_of(capturing::train_eager, training.steps);
-      row.note = result.text, row.missed = result.missed;
-      if (row.missed.empty()) row.missed = capturing::difference(losses, eager);
-    }
-    report.add(row);
-  }
-}
-
 // ---- Memory -------------------------------------------------------------------------------------
 
 // A graph of a training's steps, behind the first one. Its intermediates' peak in eager, as the
@@ -129,7 +93,9 @@ int main(int argc, char** argv) {
     framework::Device& device = framework::device("own");
     const std::vector<Training> trainings = capturing::trainings(options, device, report);
     if (wants_any(options, capturing::kVersions))
-      for (const Training& training : trainings) train(training, options, report);
+      for (const Training& training : trainings)
+        capturing::train(training, capturing::versions(capturing::kVersions),
+                         {"eager's", capturing::train_eager}, options, report);
     if (wants_any(options, capturing::kPlanners))
       for (const Training& training : trainings) plan(training, options, report);
     if (file != options.extra.end())

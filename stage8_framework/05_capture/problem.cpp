@@ -115,6 +115,40 @@ std::vector<Training> trainings(const Options& options, Device& device, Report& 
   return all;
 }
 
+void train(const Training& training, const std::vector<TrainingVersion>& versions, const Like& like,
+           const Options& options, Report& report) {
+  const size_t checked = training.want.losses.size();
+  report.table(training.name, training.reference_ms,
+               "checked: the first gradient, the losses of the first " + std::to_string(checked) +
+                   " steps, and that all losses are " + like.name);
+  const auto losses_of = [&](Launch launch, std::uint64_t steps) {
+    const auto model = training.make(training.task.device);
+    return launch(*model, training.task, steps);
+  };
+  const std::uint64_t compared = std::min(training.steps, std::max<std::uint64_t>(checked, 4));
+  const std::vector<float> first = losses_of(train_eager, compared);
+  std::vector<float> want;  // of all steps, once they have been trained
+  for (const TrainingVersion& version : versions) {
+    if (!options.wants(version.name)) continue;
+    Row row;
+    row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
+    row.skipped = version.skipped;
+    if (row.skipped.empty()) row.check = check(training, version.launch, first);
+    if (row.skipped.empty() && row.check.ok && !options.no_times) {
+      const auto model = training.make(training.task.device);
+      HostTimer timer;
+      const std::vector<float> losses = version.launch(*model, training.task, training.steps);
+      row.ms = row.ms_p10 = row.ms_p90 = timer.ms();
+      const Training::Result result = training.judge(*model, losses);
+      if (want.empty())
+        want = version.launch == like.launch ? losses : losses_of(like.launch, training.steps);
+      row.note = result.text, row.missed = result.missed;
+      if (row.missed.empty()) row.missed = difference(losses, want);
+    }
+    report.add(row);
+  }
+}
+
 void draw(const Graph& graph, const std::string& what, const std::string& file, Report& report) {
   if (graph.draw(file)) return report.line(what + ": " + file);
   report.line("no picture: there is no Graphviz (dot), or " + file + " can't be written");

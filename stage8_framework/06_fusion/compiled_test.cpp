@@ -65,10 +65,7 @@ TestProgram reading(const Shape& domain, const std::vector<Layout>& layouts, std
 // gelu((y z + y) / 2) z + y
 TestProgram gelu_of(const Shape& domain, const Layout& y, const Layout& z) {
   TestProgram test = reading(domain, {y, z}, 3);
-  test.program.code = {{Formula::mul, {0, 1}}, {Formula::add, {2, 0}}, {Formula::number, {}, 2},
-                       {Formula::div, {3, 4}}, {Formula::gelu, {5}},   {Formula::mul, {6, 1}},
-                       {Formula::add, {7, 0}}};
-  test.program.outputs = {8};
+  test.program = fusion::gelu_program(domain, test.program.inputs[0], test.program.inputs[1]);
   return test;
 }
 

@@ -84,7 +84,7 @@ class CompiledWork : public ReadyWork {
 
   void run_reduction(const FusedArrays& arrays, hipStream_t stream) const {
     const size_t last = program_.outputs.size() - 1, parts = task_.parts.count;
-    const auto kind = static_cast<own::Reduction>(static_cast<int>(program_.reduction) - 1);
+    const auto kind = reduction_of(program_);
     const bool is_mean = kind == own::Reduction::mean && parts == 1;
     auto* const y = static_cast<float*>(arrays.out[last]);
     FusedArrays to = arrays;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/error.h"
 #include "stage8_framework/06_fusion/group.h"
 
 namespace fusion {
@@ -21,7 +22,7 @@ using framework::Seat;
 // A program in a plug-in's hands.
 class PluginWork : public framework::FusedWork {
  public:
-  // Throws std::invalid_argument where the plug-in can't do it.
+  // Throws gpu::Error of the device, std::runtime_error where the plug-in can't do it.
   PluginWork(const Seat& seat, const Program& program, Fusion::By by)
       : seat_(seat), text_(program.text()) {
     CProgram c;
@@ -29,7 +30,7 @@ class PluginWork : public framework::FusedWork {
     CourseError error;
     if (seat.table->fuse(seat.state, &c.program, c.inputs.data(), static_cast<std::int32_t>(by),
                          &fused_, &error) != 0)
-      throw std::invalid_argument(seat.name + " can't fuse " + text_ + ": " + error.text);
+      framework::throw_error(error, seat.name + " can't fuse " + text_);
   }
   ~PluginWork() override { seat_.table->fused_destroy(seat_.state, fused_); }
   PluginWork(const PluginWork&) = delete;
@@ -60,17 +61,25 @@ std::string key_of(const Program& program) {
   return key;
 }
 
+bool is_fill(const GraphCall& call) { return std::strcmp(call.op->name, "fill") == 0; }
+
+// Calls visit(place) for each place whose contents the call reads.
+template <class Visit>
+void for_each_read(const GraphCall& call, const Visit& visit) {
+  for (int k = 0; k < call.input_count; ++k)
+    if (call.inputs[k].place >= 0) visit(static_cast<size_t>(call.inputs[k].place));
+  for (int k = 0; call.op->updates && k < call.output_count; ++k)
+    visit(static_cast<size_t>(call.outputs[k].place));
+}
+
 class Pass {
  public:
   Pass(const GraphRecord& record, const Fusion& how)
       : record_(record), how_(how), numbers_(record.places.size()) {
     last_read_.assign(record.places.size(), -1);
-    for (size_t i = 0; i < record.calls.size(); ++i) {
-      const GraphCall& call = record.calls[i];
-      for (int k = 0; k < call.input_count; ++k) read_at(call.inputs[k].place, i);
-      for (int k = 0; call.op->updates && k < call.output_count; ++k)
-        read_at(call.outputs[k].place, i);
-    }
+    for (size_t i = 0; i < record.calls.size(); ++i)
+      for_each_read(record.calls[i],
+                    [&](size_t place) { last_read_[place] = static_cast<std::int64_t>(i); });
   }
 
   std::shared_ptr<const GraphRecord> run() {
@@ -88,9 +97,6 @@ class Pass {
   }
 
  private:
-  void read_at(int place, size_t call) {
-    if (place >= 0) last_read_[static_cast<size_t>(place)] = static_cast<std::int64_t>(call);
-  }
   bool is_held(int place) const {
     return record_.places[static_cast<size_t>(place)].storage != nullptr;
   }
@@ -130,12 +136,12 @@ class Pass {
         group = close(group);
       }
     }
-    if (home != open_.end() && home->join(call, now_, numbers_)) return true;
+    if (home != open_.end() && home->join(call, numbers_)) return true;
     if (home != open_.end()) close(home);
     for (Group& group : open_)  // a second reader of what is read anyway
-      if (shares_input(group, call) && group.join(call, now_, numbers_)) return true;
+      if (shares_input(group, call) && group.join(call, numbers_)) return true;
     open_.emplace_back();
-    if (open_.back().join(call, now_, numbers_)) return true;
+    if (open_.back().join(call, numbers_)) return true;
     open_.pop_back();
     return false;
   }
@@ -152,7 +158,7 @@ class Pass {
       else
         group = close(group);
     }
-    if (home == open_.end() || !home->reduce(call, now_)) return false;
+    if (home == open_.end() || !home->reduce(call)) return false;
     close(home, now_ + 1);
     return true;
   }
@@ -170,7 +176,7 @@ class Pass {
     if (is_one)
       done_.push_back(std::move(made.call));
     else
-      for (const Group::Call& call : group->calls()) done_.push_back(call.call);
+      done_.insert(done_.end(), group->calls().begin(), group->calls().end());
     return open_.erase(group);
   }
 
@@ -179,8 +185,10 @@ class Pass {
     if (work == nullptr) {
       try {
         work = std::make_shared<PluginWork>(*call->seat, program, how_.by);
-      } catch (const std::invalid_argument& refusal) {
-        if (how_.by == Fusion::By::compiled) throw std::runtime_error(refusal.what());
+      } catch (const gpu::Error&) {
+        throw;
+      } catch (const std::runtime_error&) {
+        if (how_.by == Fusion::By::compiled) throw;
         return false;  // they stay as they are
       }
     }
@@ -190,13 +198,12 @@ class Pass {
 
   // What is known of places behind the call.
   void note_numbers(const GraphCall& call) {
-    const bool is_fill = std::strcmp(call.op->name, "fill") == 0;
     for (int k = 0; k < call.output_count; ++k) {
       const GraphTensor& out = call.outputs[k];
       const size_t bytes = record_.places[static_cast<size_t>(out.place)].bytes;
       const bool is_whole = out.layout.is_contiguous() && out.dtype == Dtype::f32 &&
                             static_cast<size_t>(out.layout.elements()) * sizeof(float) == bytes;
-      if (is_fill && is_whole)
+      if (is_fill(call) && is_whole)
         numbers_.set(out.place, static_cast<float>(call.attributes[0]));
       else
         numbers_.forget(out.place);
@@ -206,17 +213,12 @@ class Pass {
   // Without the fills of places that nobody reads any more, as programs have the numbers.
   std::vector<GraphCall> without_idle_fills() const {
     std::vector<bool> is_read(record_.places.size());
-    for (const GraphCall& call : done_) {
-      for (int k = 0; k < call.input_count; ++k)
-        if (call.inputs[k].place >= 0) is_read[static_cast<size_t>(call.inputs[k].place)] = true;
-      for (int k = 0; call.op->updates && k < call.output_count; ++k)
-        is_read[static_cast<size_t>(call.outputs[k].place)] = true;
-    }
+    for (const GraphCall& call : done_)
+      for_each_read(call, [&](size_t place) { is_read[place] = true; });
     std::vector<GraphCall> calls;
     for (const GraphCall& call : done_) {
       const int place = call.outputs[0].place;
-      const bool is_idle = std::strcmp(call.op->name, "fill") == 0 && !is_held(place) &&
-                           !is_read[static_cast<size_t>(place)];
+      const bool is_idle = is_fill(call) && !is_held(place) && !is_read[static_cast<size_t>(place)];
       if (!is_idle) calls.push_back(call);
     }
     return calls;

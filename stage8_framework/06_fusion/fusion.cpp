@@ -37,25 +37,23 @@ std::string note_of(const Graph& graph) {
   return note;
 }
 
-// Fills what a replay writes with the bytes that nothing correct has.
-void poison(const std::vector<Tensor>& results) {
-  for (const Tensor& result : results) {
-    const std::vector<unsigned char> bytes(
-        static_cast<size_t>(result.elements()) * size_of(result.dtype()), 0xFF);
-    result.device().to_device(result.data(), bytes.data(), bytes.size());
+// Why nothing can be compiled here; empty where it can. Loads the compiler's library: what a row
+// says of compiling is the time of its own program.
+std::string obstacle_to_compiling(Device& device) {
+  const Tensor x = framework::full(device, {1}, 1);
+  const Graph graph = framework::capture([&] { framework::neg(framework::exp(x)); });
+  try {
+    fusion::fuse(graph, {fusion::Fusion::By::compiled, false});
+    return "";
+  } catch (const std::runtime_error& error) {
+    return error.what();
   }
 }
 
-// The compiler's library is loaded with the first program, and what a row says of compiling is the
-// time of its own.
-void load_compiler(Device& device) {
-  const Tensor x = framework::full(device, {1}, 1);
-  try {
-    fusion::fuse(framework::capture([&] { framework::neg(framework::exp(x)); }),
-                 {fusion::Fusion::By::compiled, false});
-  } catch (const std::runtime_error&) {
-    // there is none, as the rows will say
-  }
+// Why a version can't run, where nothing can be compiled for this reason.
+std::string skipped_for(fusion::Launch version, const std::string& obstacle) {
+  const bool compiles = version == fusion::fuse_compiled || version == fusion::fuse_with_reduction;
+  return compiles ? obstacle : "";
 }
 
 // ---- Expressions --------------------------------------------------------------------------------
@@ -75,9 +73,10 @@ void add_limit(const Expression& sum, Rows& table) {
   row.check = sum.check(table.graphs.back().results);
 }
 
-void run_expression(const Expression& expression, const Expression* limit, Device& device,
-                    const Options& options, Report& report) {
-  report.table(expression.name);
+void run_expression(const Expression& expression, const Expression* limit,
+                    const std::string& obstacle, Device& device, const Options& options,
+                    Report& report) {
+  report.table(expression.name, 0, expression.sampled);
   const Recorded separate = fusion::recorded(expression);
   Rows table;
   auto& [rows, graphs] = table;
@@ -88,15 +87,12 @@ void run_expression(const Expression& expression, const Expression* limit, Devic
     row.name = version.name, row.lesson = version.lesson, row.work = expression.work;
     graphs.push_back(fusion::recorded(expression));
     Recorded& made = graphs.back();
-    try {
-      version.launch(made.graph);
-    } catch (const std::runtime_error& error) {  // no compiler
-      row.skipped = error.what();
-      continue;
-    }
+    row.skipped = skipped_for(version.launch, obstacle);
+    if (!row.skipped.empty()) continue;
+    version.launch(made.graph);
     row.note = note_of(made.graph);
     made.graph.instantiate();
-    poison(made.results);
+    for (const Tensor& result : made.results) backends::poison(result);
     made.graph.replay();
     row.check = together(
         {expression.check(made.results), fusion::compare_bits(made.results, separate.results)});
@@ -127,41 +123,15 @@ constexpr modules::Launch kTrainings[] = {
     train_fused<fusion::fuse_separate>, train_fused<fusion::fuse_interpreted>,
     train_fused<fusion::fuse_compiled>, train_fused<fusion::fuse_with_reduction>};
 
-void train(const Training& training, const Options& options, Report& report) {
-  report.table(training.name, training.reference_ms,
-               "checked: the first gradient, the losses of the first " +
-                   std::to_string(training.want.losses.size()) +
-                   " steps, and that all losses are those of separate");
-  const auto losses_of = [&](modules::Launch launch, std::uint64_t steps) {
-    const auto model = training.make(training.task.device);
-    return launch(*model, training.task, steps);
-  };
-  const std::uint64_t compared =
-      std::min<std::uint64_t>(training.steps, std::max<size_t>(training.want.losses.size(), 4));
-  const std::vector<float> first = losses_of(capturing::train_eager, compared);
-  std::vector<float> separate;  // of all steps, once they have been trained
+void train(const Training& training, const std::string& obstacle, const Options& options,
+           Report& report) {
+  std::vector<capturing::TrainingVersion> versions;
   for (size_t i = 0; i < std::size(kTrainings); ++i) {
     const auto& version = fusion::kVersions[i];
-    if (!options.wants(version.name)) continue;
-    Row row;
-    row.name = version.name, row.lesson = version.lesson, row.work.limit = Work::Limit::none;
-    try {
-      row.check = capturing::check(training, kTrainings[i], first);
-    } catch (const std::runtime_error& error) {  // no compiler
-      row.skipped = error.what();
-    }
-    if (row.check.ok && row.skipped.empty() && !options.no_times) {
-      const auto model = training.make(training.task.device);
-      HostTimer timer;
-      const std::vector<float> losses = kTrainings[i](*model, training.task, training.steps);
-      row.ms = row.ms_p10 = row.ms_p90 = timer.ms();
-      const Training::Result result = training.judge(*model, losses);
-      if (separate.empty()) separate = i == 0 ? losses : losses_of(kTrainings[0], training.steps);
-      row.note = result.text, row.missed = result.missed;
-      if (row.missed.empty()) row.missed = capturing::difference(losses, separate);
-    }
-    report.add(row);
+    versions.push_back(
+        {version.name, version.lesson, kTrainings[i], skipped_for(version.launch, obstacle)});
   }
+  capturing::train(training, versions, {"those of separate", kTrainings[0]}, options, report);
 }
 
 }  // namespace
@@ -186,14 +156,14 @@ int main(int argc, char** argv) {
     if (!kTimes) return;
     Device& device = framework::device("own");
     const Training training = modules::character_training(options, device, report);
-    load_compiler(device);
+    const std::string obstacle = obstacle_to_compiling(device);
     const fusion::Expression limit = fusion::sum_of_two(options, device);
     const std::vector<Expression> expressions = fusion::expressions(options, device);
     for (const Expression& expression : expressions) {
       const bool is_alike = expression.work.bytes == limit.work.bytes;  // it has three such arrays
-      run_expression(expression, is_alike ? &limit : nullptr, device, options, report);
+      run_expression(expression, is_alike ? &limit : nullptr, obstacle, device, options, report);
     }
-    train(training, options, report);
+    train(training, obstacle, options, report);
     if (file != options.extra.end())
       capturing::draw(fusion::fuse(fusion::recorded(expressions.back()).graph),
                       expressions.back().name, file->second, report);

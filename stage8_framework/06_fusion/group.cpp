@@ -7,10 +7,6 @@ namespace fusion {
 
 namespace {
 
-bool is_named(const GraphCall& call, const char* name) {
-  return std::strcmp(call.op->name, name) == 0;
-}
-
 // The same elements in the same order: one after the other from the same place on, or the very
 // same view.
 bool is_same(const GraphTensor& a, const GraphTensor& b) {
@@ -74,8 +70,8 @@ int Group::value_of(const GraphCall& call, int i, const Numbers& numbers) {
   return first;
 }
 
-bool Group::join(const GraphCall& call, size_t number, const Numbers& numbers) {
-  if (is_reduced_ || (!is_empty() && call.seat != calls_[0].call.seat)) return false;
+bool Group::join(const GraphCall& call, const Numbers& numbers) {
+  if (is_reduced_ || (!is_empty() && call.seat != calls_[0].seat)) return false;
   const GraphTensor& out = call.outputs[0];
   const Shape& domain = out.layout.shape;
   if (!is_empty() && domain != program_.domain &&
@@ -96,7 +92,7 @@ bool Group::join(const GraphCall& call, size_t number, const Numbers& numbers) {
   grown.program_.code.push_back(instruction);
   if (grown.is_full()) return false;
   grown.written_.push_back({out, static_cast<std::uint8_t>(grown.program_.value_count() - 1)});
-  grown.calls_.push_back({number, call});
+  grown.calls_.push_back(call);
   *this = std::move(grown);
   return true;
 }
@@ -104,20 +100,18 @@ bool Group::join(const GraphCall& call, size_t number, const Numbers& numbers) {
 bool Group::join(const Group& other, const Numbers& numbers) {
   if (other.is_reduced_) return false;
   Group grown = *this;
-  for (const Call& call : other.calls_)
-    if (!grown.join(call.call, call.number, numbers)) return false;
-  std::sort(grown.calls_.begin(), grown.calls_.end(),
-            [](const Call& a, const Call& b) { return a.number < b.number; });
+  for (const GraphCall& call : other.calls_)
+    if (!grown.join(call, numbers)) return false;
   *this = std::move(grown);
   return true;
 }
 
-bool Group::reduce(const GraphCall& call, size_t number) {
-  constexpr const char* kNames[] = {"", "sum", "mean", "max"};
-  const auto named = std::find_if(std::begin(kNames) + 1, std::end(kNames),
-                                  [&](const char* name) { return is_named(call, name); });
-  if (is_reduced_ || named == std::end(kNames) || call.kernel != 0 ||
-      call.seat != calls_[0].call.seat || !call.outputs[0].layout.is_contiguous() ||
+bool Group::reduce(const GraphCall& call) {
+  const auto named =
+      std::find_if(std::begin(kReductions) + 1, std::end(kReductions),
+                   [&](const char* name) { return std::strcmp(call.op->name, name) == 0; });
+  if (is_reduced_ || named == std::end(kReductions) || call.kernel != 0 ||
+      call.seat != calls_[0].seat || !call.outputs[0].layout.is_contiguous() ||
       call.outputs[0].dtype != Dtype::f32)
     return false;
   const GraphTensor& input = call.inputs[0];
@@ -133,10 +127,10 @@ bool Group::reduce(const GraphCall& call, size_t number) {
   const bool are_first = ((axes + 1) & axes) == 0, are_last = ((kept + 1) & kept) == 0;
   if (axes == 0 || (!are_first && !are_last)) return false;
   const std::uint8_t value = read->value;
-  program_.reduction = static_cast<Reduction>(named - std::begin(kNames));
+  program_.reduction = static_cast<Reduction>(named - std::begin(kReductions));
   program_.axes = axes;
   written_.push_back({call.outputs[0], value});
-  calls_.push_back({number, call});
+  calls_.push_back(call);
   is_reduced_ = true;
   return true;
 }
@@ -153,7 +147,7 @@ bool Group::writes(int place) const {
 
 Group::Made Group::made_of(std::vector<size_t> stored) const {
   if (is_reduced_) stored.push_back(written_.size() - 1);
-  Made made{calls_.back().call, program_};
+  Made made{calls_.back(), program_};
   GraphCall& call = made.call;
   call.op = &framework::kFused, call.fused = nullptr, call.kernel = 0, call.workspace = 0;
   std::fill(std::begin(call.attributes), std::end(call.attributes), 0.0);

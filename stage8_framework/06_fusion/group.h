@@ -40,12 +40,13 @@ class Group {
 
   // False, and nothing has changed, where the call has another domain, where the program would be
   // too long or have too many inputs, or where what it reads of this group lies in another order.
-  bool join(const GraphCall& call, size_t number, const Numbers& numbers);
-  // The same for all calls of another group, of which neither touches what the other one writes.
+  bool join(const GraphCall& call, const Numbers& numbers);
+  // The same for all calls of another group, where neither touches what the other one writes: they
+  // come behind this one's.
   bool join(const Group& other, const Numbers& numbers);
   // Ends with the sum, mean or maximum of a value; nothing can join it then. False where the call
   // is none of one of its values over the first or the last axes.
-  bool reduce(const GraphCall& call, size_t number);
+  bool reduce(const GraphCall& call);
 
   bool is_empty() const { return calls_.empty(); }
   bool reads(int place) const;
@@ -65,11 +66,8 @@ class Group {
         stored.push_back(i);
     return made_of(stored);
   }
-  struct Call {
-    size_t number;  // in the graph
-    GraphCall call;
-  };
-  const std::vector<Call>& calls() const { return calls_; }
+  // In an order in which they can run one by one.
+  const std::vector<GraphCall>& calls() const { return calls_; }
 
  private:
   struct Value {
@@ -85,7 +83,7 @@ class Group {
   std::vector<GraphTensor> inputs_;
   std::vector<int> number_places_;  // which the program does not read, and its calls do
   std::vector<Value> written_;
-  std::vector<Call> calls_;
+  std::vector<GraphCall> calls_;
   bool is_reduced_ = false;
 };
 

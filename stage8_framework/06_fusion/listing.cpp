@@ -10,13 +10,6 @@
 
 namespace fusion {
 
-namespace {
-
-Input like(const Shape& shape, Dtype dtype = Dtype::f32) {
-  return {Layout::contiguous(shape), dtype};
-}
-
-// gelu((y z + y) / 2) z + y, over this domain.
 Program gelu_program(const Shape& domain, const Input& y, const Input& z) {
   Program program;
   program.domain = domain;
@@ -26,6 +19,12 @@ Program gelu_program(const Shape& domain, const Input& y, const Input& z) {
                   {Formula::add, {7, 0}}};
   program.outputs = {8};
   return program;
+}
+
+namespace {
+
+Input like(const Shape& shape, Dtype dtype = Dtype::f32) {
+  return {Layout::contiguous(shape), dtype};
 }
 
 // Each formula of inputs, and of numbers that the compiler knows.

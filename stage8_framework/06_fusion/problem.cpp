@@ -25,12 +25,9 @@ using Floats = std::vector<float>;
 constexpr double kU = kFloatRoundoff;
 enum SizeNumber { kElements, kRows };  // in Options::sizes; 8.4 reads the two behind them
 
-// Places to look at: all, or some spread over all.
-std::vector<size_t> sample(size_t count, size_t most) {
+std::vector<size_t> positions_of(const Sample& sample) {
   std::vector<size_t> places;
-  const size_t step = std::max(count / most, size_t{1}) | 1;  // odd: it meets all columns
-  for (size_t i = 0; i < count; i += step) places.push_back(i);
-  if (count > 0 && places.back() != count - 1) places.push_back(count - 1);
+  for (size_t i = 0; i < sample.size; ++i) places.push_back(sample.position(i));
   return places;
 }
 
@@ -75,10 +72,12 @@ Expression chain(std::int64_t n, std::uint64_t seed, Device& device) {
     const Tensor two = framework::full(y.device(), {}, 2);
     return {framework::gelu((y * z + y) / two) * z + y};
   };
-  e.check = [in = e.inputs](const std::vector<Tensor>& results) {
+  const Sample sample = choose_sample(static_cast<size_t>(n), seed);
+  e.sampled = sample.text;
+  e.check = [in = e.inputs, sample](const std::vector<Tensor>& results) {
     const Floats y = in[0].to_host<float>(), z = in[1].to_host<float>();
     const Floats got = results[0].to_host<float>();
-    return check_at(got, sample(got.size(), 1 << 20), [&](size_t i) {
+    return check_at(got, positions_of(sample), [&](size_t i) {
       const double a = number(y[i]), b = number(z[i]);
       const double t = (a * b + a) / 2, g = GeluTanh::cpu(t);
       const double of_t = kU * 1.5 * (std::fabs(a * b) + std::fabs(a));  // gelu's slope is 1.13
@@ -100,19 +99,21 @@ Expression deviation(std::int64_t rows, std::int64_t cols, std::uint64_t seed, D
   e.run = [](const std::vector<Tensor>& in) -> std::vector<Tensor> {
     return {framework::mean(framework::square(in[0] - in[1]), {1})};
   };
-  e.check = [in = e.inputs, cols](const std::vector<Tensor>& results) {
+  const auto columns = static_cast<size_t>(cols);
+  const RowSample sample = choose_rows(static_cast<size_t>(rows), columns, 256, seed);
+  e.sampled = sample.text;
+  e.check = [in = e.inputs, sample, columns](const std::vector<Tensor>& results) {
     const Floats x = in[0].to_host<float>(), m = in[1].to_host<float>();
     const Floats got = results[0].to_host<float>();
-    const auto columns = static_cast<size_t>(cols);
-    return check_at(got, sample(got.size(), 256), [&](size_t row) {
+    return check_at(got, sample.rows, [&](size_t row) {
       double sum = 0;
       for (size_t c = 0; c < columns; ++c) {
         const double difference = number(x[row * columns + c]) - number(m[row]);
         sum += difference * difference;
       }
-      const double mean = sum / static_cast<double>(cols);
+      const double mean = sum / static_cast<double>(columns);
       return std::pair(mean,
-                       kU * (5 + framework::roundings_of_sum(static_cast<double>(cols))) * mean);
+                       kU * (5 + framework::roundings_of_sum(static_cast<double>(columns))) * mean);
     });
   };
   return e;
@@ -130,7 +131,12 @@ Expression gradient(std::int64_t rows, std::int64_t cols, std::uint64_t seed, De
     const Tensor dx = framework::gelu_backward(in[0], in[1]);
     return {dx, framework::sum(dx, {0})};
   };
-  e.check = [in = e.inputs, rows, cols](const std::vector<Tensor>& results) {
+  const auto columns = static_cast<size_t>(cols);
+  const Sample sample = choose_sample(static_cast<size_t>(rows * cols), seed);
+  const RowSample of_columns = choose_rows(columns, static_cast<size_t>(rows), 64, seed);
+  e.sampled = sample.text;
+  if (!of_columns.text.empty()) e.sampled += (sample.text.empty() ? "" : "; ") + of_columns.text;
+  e.check = [in = e.inputs, sample, of_columns, columns, rows](const std::vector<Tensor>& results) {
     const Floats dy = in[0].to_host<float>(), x = in[1].to_host<float>();
     const Floats dx = results[0].to_host<float>(), sums = results[1].to_host<float>();
     const auto slope = [&](size_t i) {
@@ -139,9 +145,8 @@ Expression gradient(std::int64_t rows, std::int64_t cols, std::uint64_t seed, De
       return std::pair(value,
                        std::fabs(g) * GeluTanh::derivative_bound(at) + kU * std::fabs(value));
     };
-    const auto columns = static_cast<size_t>(cols);
-    const Comparison of_dx = check_at(dx, sample(dx.size(), 1 << 18), slope);
-    const Comparison of_sums = check_at(sums, sample(columns, 64), [&](size_t column) {
+    const Comparison of_dx = check_at(dx, positions_of(sample), slope);
+    const Comparison of_sums = check_at(sums, of_columns.rows, [&](size_t column) {
       double sum = 0, size = 0, bound = 0;
       for (size_t i = column; i < dx.size(); i += columns) {
         const auto [value, off] = slope(i);
@@ -191,10 +196,11 @@ Expression sum_of_two(const Options& options, Device& device) {
   e.work.bytes = 3.0 * sizeof(float) * static_cast<double>(n);
   e.work.operations = static_cast<double>(n);
   e.run = [](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {in[0] + in[1]}; };
-  e.check = [in = e.inputs](const std::vector<Tensor>& results) {
+  const Sample sample = choose_sample(static_cast<size_t>(n), options.seed);
+  e.check = [in = e.inputs, sample](const std::vector<Tensor>& results) {
     const Floats y = in[0].to_host<float>(), z = in[1].to_host<float>();
     const Floats got = results[0].to_host<float>();
-    return check_at(got, sample(got.size(), 1 << 20),
+    return check_at(got, positions_of(sample),
                     [&](size_t i) { return std::pair(number(y[i] + z[i]), 0.0); });
   };
   return e;

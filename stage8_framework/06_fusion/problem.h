@@ -25,7 +25,8 @@ std::vector<Size> sizes();
 void require_memory(const Options& options);
 
 struct Expression {
-  std::string name;  // of its table
+  std::string name;     // of its table
+  std::string sampled;  // what part of the results is checked in double; empty: all
   Work work;
   std::vector<Tensor> inputs;
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> run;  // by functions.h

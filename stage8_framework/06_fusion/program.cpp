@@ -29,7 +29,6 @@ std::string Program::text() const {
       value += (i == 0 ? "(" : ", ") + values[instruction.values[i]];
     values.push_back(value + (row.inputs > 0 ? ")" : ""));
   }
-  constexpr const char* kReductions[] = {"", "sum", "mean", "max"};
   std::string all;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool is_reduced = reduction != Reduction::none && i + 1 == outputs.size();
@@ -66,8 +65,7 @@ std::string fault_of(const Program& program) {
   return "";
 }
 
-// ---- The same across the table
-// -------------------------------------------------------------------
+// ---- The same across the table ------------------------------------------------------------------
 
 void to_c(const Program& from, CProgram* to) {
   to->instructions.clear(), to->inputs.clear();

@@ -55,7 +55,9 @@ struct Instruction {
   float number = 0;             // of Formula::number
 };
 
+// Of which kOps has a row each.
 enum class Reduction : std::uint8_t { none, sum, mean, max };
+inline constexpr const char* kReductions[] = {"none", "sum", "mean", "max"};
 
 // How an input is read, beside a domain: it is broadcast to that shape.
 struct Input {

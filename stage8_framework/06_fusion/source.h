@@ -28,6 +28,9 @@ std::string source_of(const Program& program, Dialect dialect);
 std::string source_of(const std::vector<Program>& programs, Dialect dialect);
 std::string kernel_name(size_t number, size_t count);
 
+// gelu((y z + y) / 2) z + y over a domain: the README's example.
+Program gelu_program(const Shape& domain, const Input& y, const Input& z);
+
 // Writes the sources of some dozens of programs, in all dialects, into a folder: NAME.cu, NAME.hip,
 // NAME.cl and NAME.cpp. Throws std::runtime_error where that can't be.
 void write_sources(const std::string& folder);

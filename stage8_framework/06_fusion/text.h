@@ -5,19 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "stage8_framework/02_backends/own/axes.h"
-#include "stage8_framework/02_backends/own/reductions.h"
 #include "stage8_framework/06_fusion/source.h"
+#include "stage8_framework/06_fusion/walks.h"
 
 namespace fusion {
 
 // How the inputs are walked through.
 struct Accesses {
-  struct Way {
-    bool is_one = false, is_flat = false;  // one element for all; as the domain is walked
-    bool is_wide = false;                  // four neighbours are 16 bytes
-    std::int64_t step = 0;                 // between neighbours in a row
-  };
   own::Axes<kMaxInputs> axes;  // those of the domain that are left
   Way ways[kMaxInputs];
   bool is_flat;     // all inputs are flat, or one element
@@ -25,10 +19,6 @@ struct Accesses {
 };
 // Throws std::invalid_argument where there are 2^31 elements or more that are not flat.
 Accesses access_of(const Program& program);
-
-// How a program that ends in a reduction does that. Throws std::invalid_argument where its axes are
-// neither the first ones nor the last, or there are 2^31 results or more.
-own::ReductionTask reduction_task_of(const Program& program);
 
 // A kernel that is written.
 struct KernelText {

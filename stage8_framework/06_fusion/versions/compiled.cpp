@@ -76,7 +76,7 @@ std::string lines_of_four(const KernelText& kernel) {
     return "((" + global + type + "*)(" + array + " + head))[v]";
   };
   for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const Accesses::Way& way = kernel.access.ways[i];
+    const Way& way = kernel.access.ways[i];
     const bool is_f32 = program.inputs[i].dtype == Dtype::f32;
     const std::string number = std::to_string(i), in = "in" + number;
     const std::string type = !way.is_wide ? "float" : is_f32 ? "float4" : "uchar4";

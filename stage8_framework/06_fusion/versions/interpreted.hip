@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "common/gpu.h"
-#include "stage8_framework/02_backends/own/reductions.h"
 #include "stage8_framework/06_fusion/detail/bytecode.h"
+#include "stage8_framework/06_fusion/walks.h"
 #include "stage8_framework/06_fusion/work.h"
 
 #define COURSE_FUNCTION static __device__ inline
@@ -53,39 +53,11 @@ static __global__ void __launch_bounds__(kThreads) interpret(const Bytecode code
 
 namespace {
 
-// How input `input` of the domain is walked.
-Access access_of(const own::Axes<kMaxInputs>& axes, int input) {
-  bool is_one = true, is_flat = true;
-  std::int64_t flat = 1;
-  for (int axis = axes.rank - 1; axis >= 0; flat *= axes.extent[axis--]) {
-    is_one = is_one && axes.stride[input][axis] == 0;
-    is_flat = is_flat && axes.stride[input][axis] == flat;
-  }
-  if (is_one) return Access::one;
-  if (is_flat) return Access::flat;
-  return axes.extent[axes.rank - 1] % 4 == 0 ? Access::rows : Access::any;
-}
-
-// The inputs beside the domain; those that a program has not are one element.
-own::Axes<kMaxInputs> axes_of(const Program& program) {
-  CourseTensor inputs[kMaxInputs] = {};
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const Layout& layout = program.inputs[i].layout;
-    inputs[i].extent = layout.shape.begin(), inputs[i].stride = layout.strides.begin();
-    inputs[i].rank = static_cast<std::int32_t>(layout.shape.rank());
-  }
-  CourseTensor domain = {};
-  domain.extent = program.domain.begin();
-  domain.rank = static_cast<std::int32_t>(program.domain.rank());
-  return {inputs, domain};
-}
-
-own::ReductionTask task_of(const Program& program) {
-  const Layout layout = Layout::contiguous(program.domain);
-  CourseTensor domain = {};
-  domain.extent = layout.shape.begin(), domain.stride = layout.strides.begin();
-  domain.rank = static_cast<std::int32_t>(layout.shape.rank());
-  return own::task_of(domain, program.axes);
+// How the kernel reads an input whose rows have `extent` elements.
+Access access_of(const Way& way, std::int64_t extent) {
+  if (way.is_one) return Access::one;
+  if (way.is_flat) return Access::flat;
+  return extent % 4 == 0 ? Access::rows : Access::any;
 }
 
 bool is_at(const void* pointer, size_t bytes) {
@@ -95,7 +67,7 @@ bool is_at(const void* pointer, size_t bytes) {
 class Interpreted : public ReadyWork {
  public:
   explicit Interpreted(const Program& program)
-      : outputs_(program.outputs.size()), reduction_(program.reduction) {
+      : outputs_(program.outputs.size()), is_reduced_(program.reduction != Reduction::none) {
     const own::Axes<kMaxInputs> axes = axes_of(program);
     const Schedule schedule = schedule_of(program);
     slots_ = static_cast<size_t>(schedule.slots);
@@ -106,25 +78,16 @@ class Interpreted : public ReadyWork {
     for (size_t i = 0; i < program.inputs.size(); ++i) {
       Source& source = code_.in[i];
       source.is_boolean = program.inputs[i].dtype == Dtype::boolean;
-      source.access = access_of(axes, static_cast<int>(i));
-      source.step = axes.rank == 0 ? 0 : axes.stride[i][axes.rank - 1];
-      source.is_aligned = source.step == 1;
-      for (int axis = 0; axis + 1 < axes.rank && source.access == Access::rows; ++axis)
-        source.is_aligned = source.is_aligned && axes.stride[i][axis] % 4 == 0;
-      const bool is_near = source.access == Access::one || source.access == Access::flat;
-      if (code_.elements >= size_t{1} << 31 && !is_near)
-        throw std::invalid_argument("fused: 2^31 elements or more must lie without gaps");
+      const Way way = way_of(axes, i);
+      source.access = access_of(way, axes.rank == 0 ? 1 : axes.extent[axes.rank - 1]);
+      source.step = way.step, source.is_aligned = way.is_wide;
+      require_places(program, way.is_one || way.is_flat);
     }
-    if (reduction_ == Reduction::none) return;
-    task_ = task_of(program);
-    if (!task_.is_in_place())
-      throw std::invalid_argument("fused: a reduction takes the first axes or the last ones");
-    if (task_.results * task_.parts.count >= size_t{1} << 31)
-      throw std::invalid_argument("fused: 2^31 results or more");
+    if (!is_reduced_) return;
+    task_ = reduction_task_of(program), reduction_ = reduction_of(program);
   }
 
   void run(const FusedArrays& arrays, hipStream_t stream) const override {
-    const bool is_reduced = reduction_ != Reduction::none;
     auto* const workspace = static_cast<float*>(arrays.workspace);
     Bytecode code = code_;
     code.are_outputs_wide = true;
@@ -137,27 +100,27 @@ class Interpreted : public ReadyWork {
     }
     for (size_t i = 0; i < outputs_; ++i) {
       code.out[i] =
-          is_reduced && i + 1 == outputs_ ? workspace : static_cast<float*>(arrays.out[i]);
+          is_reduced_ && i + 1 == outputs_ ? workspace : static_cast<float*>(arrays.out[i]);
       code.are_outputs_wide = code.are_outputs_wide && is_at(code.out[i], 16);
     }
     if (code.elements > 0)
       LAUNCH_ON(stream, interpret,
                 static_cast<unsigned>(gpu::ceil_div(code.elements, kThreads * kOfThread)), kThreads,
                 slots_ * kSlotBytes, code);
-    if (is_reduced)
-      own::launch_reduction(static_cast<own::Reduction>(static_cast<int>(reduction_) - 1), task_,
-                            static_cast<float*>(arrays.out[outputs_ - 1]), workspace,
-                            workspace + code.elements, stream);
+    if (is_reduced_)
+      own::launch_reduction(reduction_, task_, static_cast<float*>(arrays.out[outputs_ - 1]),
+                            workspace, workspace + code.elements, stream);
   }
   size_t workspace_bytes() const override {
-    return reduction_ == Reduction::none ? 0 : code_.elements * sizeof(float) + task_.part_bytes();
+    return !is_reduced_ ? 0 : code_.elements * sizeof(float) + task_.part_bytes();
   }
   std::string note() const override { return "interpreted"; }
 
  private:
   Bytecode code_ = {};
   size_t outputs_, slots_ = 0;
-  Reduction reduction_;
+  bool is_reduced_;
+  own::Reduction reduction_{};
   own::ReductionTask task_;
 };
 
