@@ -245,11 +245,12 @@ TEST_CASE("a kernel that was chosen, a plug-in that can't fuse, and one call alo
 TEST_CASE("a plug-in that refuses a program, and one that fails when it runs it") {
   static CourseBackend table = framework::plugin_device(own()).table();
   static bool refuses = true, fails = false;
+  static std::int32_t code = -1;  // of the refusal: no error of the device
   static const CourseBackend* const real = &framework::plugin_device(own()).table();
   table.name = "stubborn";
   table.fuse = [](void* state, const CourseProgram* program, const CourseTensor* inputs,
                   std::int32_t kernel, void** fused, CourseError* error) -> std::int32_t {
-    if (refuses) return framework::fail(error, -1, "not today");
+    if (refuses) return framework::fail(error, code, "not today");
     return real->fuse(state, program, inputs, kernel, fused, error);
   };
   table.fused_run = [](void* state, void* fused, const CourseCall* call, void* stream,
@@ -266,6 +267,9 @@ TEST_CASE("a plug-in that refuses a program, and one that fails when it runs it"
   CHECK(what_of<std::runtime_error>([&] {
           fuse(recorded, {Fusion::By::compiled, true});
         }) == "stubborn can't fuse neg(square(in0)): not today");
+  code = 2;  // the device has failed: nothing goes on then
+  CHECK(what_of<gpu::Error>([&] { fuse(recorded); }) ==
+        "stubborn can't fuse neg(square(in0)): not today");
   refuses = false;
   Graph graph = fuse(recorded, kInterpreted);
   CHECK(graph.size() == 1);

@@ -61,6 +61,18 @@ def test_nvcc_stores_sixteen_bytes_at_a_time(folder: Path, tmp_path: Path):
     assert made.read_text().count("st.global.v4") == 1
 
 
+def test_without_a_compiler_what_needs_none_still_runs(tmp_path: Path):
+    answer = subprocess.run([built("stage8_framework", "fusion"), "--quick", "--no-times"],
+                            capture_output=True, text=True,
+                            env={"PATH": "/nowhere", "COURSE_CACHE_DIR": str(tmp_path)})
+    assert answer.returncode == 0, answer.stderr
+    if "(cpu backend" not in answer.stdout:
+        absent("a GPU's compiler is a library, which is not in PATH")
+    rows = [line for line in answer.stdout.splitlines() if "no compiler: g++ is not found" in line]
+    assert [line.split()[0] for line in rows] == 4 * ["compiled", "with_reduction"]
+    assert answer.stdout.count("ok (bound") > 8
+
+
 def test_the_readme_shows_what_is_generated(folder: Path):
     readme = (ROOT / "stage8_framework" / "06_fusion" / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"^static __device__ inline void fused_element.*?^}\n", readme, re.MULTILINE | re.DOTALL)
