@@ -121,3 +121,24 @@ TEST_CASE("an epilogue gets each sum with its row and column") {
                                [](size_t) { return 0.0; }));
   }
 }
+
+// They are added to what is there, so that a row which is given twice is noticed.
+TEST_CASE("the sums of op(A)'s rows are given once each, whatever the tile") {
+  for (const Extents& size : {Extents{1, 1, 1}, {63, 65, 7}, {70, 134, 70}, {130, 32, 9}})
+    for (const Layout layout : {Layout::NN, Layout::TN}) {
+      Problem problem(layout, size, {Numbers::integers, 1, 1, 2});
+      std::vector<float> want(size.M, 0);
+      for (size_t row = 0; row < size.M; ++row)
+        for (size_t k = 0; k < size.K; ++k)
+          want[row] += layout == Layout::TN ? problem.a.at(k, row) : problem.a.at(row, k);
+      for (size_t candidate = 0; candidate < gemm_test::count_candidates(); ++candidate) {
+        CAPTURE(size.M, size.N, size.K, static_cast<int>(layout), candidate);
+        Guarded<float> sums(std::vector<float>(size.M, 0), 0);
+        REQUIRE_OK(problem.check([&](const Product& p) {
+          gemm_test::launch_row_sums(candidate, p, sums.data(), nullptr);
+        }));
+        REQUIRE(sums.to_host() == want);
+        REQUIRE(sums.intact());
+      }
+    }
+}

@@ -35,6 +35,19 @@ void launch_candidate(size_t index, const Product& p, hipStream_t stream) {
                                                                      stream);
 }
 
+struct WithRowSums {
+  gemm::AlphaBeta stored;
+  float* sums;
+  __device__ float operator()(float sum, size_t row, size_t col, const float* c) const {
+    return stored(sum, row, col, c);
+  }
+  __device__ void row_sum(size_t row, float sum) const { sums[row] += sum; }
+};
+void launch_row_sums(size_t index, const Product& p, float* sums, hipStream_t stream) {
+  gemm::kCandidates<gemm::Layouts<gemm::Layout::NN, gemm::Layout::TN>, WithRowSums>[index].launch(
+      p, {gemm::alpha_beta(p), sums}, stream);
+}
+
 // What a layer does to its sums: adds a bias and lets nothing negative pass.
 struct BiasRelu {
   const float* bias;

@@ -26,6 +26,9 @@ void launch_long_sums_bias_relu(const Product& p, const float* bias, hipStream_t
 void launch_short_sums_bias_relu(const Product& p, const float* bias, hipStream_t stream);
 void launch_nt_only(const Product& p, hipStream_t stream);
 
+// The same, and sums[row] += the sum of op(A)'s row, by each tile that best() chooses from then.
+void launch_row_sums(size_t index, const Product& p, float* sums, hipStream_t stream);
+
 // Wrong kernels.
 void launch_unchecked_column(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
                              hipStream_t stream);

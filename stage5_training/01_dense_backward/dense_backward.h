@@ -43,12 +43,14 @@ struct Workspace {
   // With the memory that a layer of this size wants.
   Workspace(size_t max_batch, size_t in, size_t out);
 
-  gpu::DeviceBuffer<float> ones, partials;
-  gpu::DeviceBuffer<float> slices_of_w, partials_of_w;
-};
+  // Throws std::invalid_argument where the batch is larger than max_batch.
+  void require(size_t batch) const;
+  // For how many slices there is memory, and no more than suit the batch.
+  size_t slices(size_t batch, const Layer& layer) const;
 
-// Into how many slices of the batch weight_slices cuts the sums of grad_w.
-size_t count_slices(size_t batch, size_t in, size_t out);
+  gpu::DeviceBuffer<float> ones, partials;
+  gpu::DeviceBuffer<float> slices_of_gradients;  // weights, then biases, of each slice
+};
 
 // The products and launches of a single gradient. beta is how often what is there already counts: 0
 // overwrites it unread, 1 accumulates.
@@ -70,11 +72,6 @@ void launch_grad_x(const Gradients& to, const float* grad_y, size_t batch, const
 void launch_grad_bias(const Gradients& to, const float* grad_y, size_t batch, const Layer& layer,
                       float beta, Workspace& workspace, hipStream_t stream,
                       void (*sum)(const gemv::Product&, const gemv::Workspace&, hipStream_t));
-// In as many slices as suit the batch and as `workspace` has memory for.
-void launch_grad_w_in_slices(const Gradients& to, const float* grad_y, const float* x, size_t batch,
-                             const Layer& layer, float beta, Workspace& workspace,
-                             hipStream_t stream);
-
 // All gradients that are wanted, queued on the caller's stream.
 void launch_naive(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                   const Layer& layer, float beta, Workspace& workspace,
@@ -88,6 +85,9 @@ void launch_row_slices(const Gradients& to, const float* grad_y, const float* x,
 void launch_weight_slices(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                           const Layer& layer, float beta, Workspace& workspace,
                           const Streams& streams = nullptr);
+void launch_bias_by_tiles(const Gradients& to, const float* grad_y, const float* x, size_t batch,
+                          const Layer& layer, float beta, Workspace& workspace,
+                          const Streams& streams = nullptr);
 // Throws std::invalid_argument unless `streams` has branches.
 void launch_concurrent(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                        const Layer& layer, float beta, Workspace& workspace,
@@ -95,7 +95,7 @@ void launch_concurrent(const Gradients& to, const float* grad_y, const float* x,
 
 // What later stages call: `concurrent` where the caller has branches, which is faster at every
 // measured layer in a graph (tests/python/test_fastest.py, results/h200/dense_backward.json); else
-// `weight_slices`. Small layers that are not in a graph are faster without branches, since the host
+// `bias_by_tiles`. Small layers that are not in a graph are faster without branches, since the host
 // takes longer to fork than the device to compute.
 void backward(const Gradients& to, const float* grad_y, const float* x, size_t batch,
               const Layer& layer, float beta, Workspace& workspace,
@@ -111,7 +111,8 @@ inline constexpr Version<Launch> kVersions[] = {
      "two matrix products; a thread walks down each column of grad_y"},
     {"row_slices", launch_row_slices, "slices of the batch for the bias, added in their order"},
     {"weight_slices", launch_weight_slices, "and for the weights: split-K"},
-    {"concurrent", launch_concurrent, "three streams: in a graph the fork costs nothing"},
+    {"bias_by_tiles", launch_bias_by_tiles, "the weights' tiles of grad_y make the bias, too"},
+    {"concurrent", launch_concurrent, "more streams: in a graph the fork costs nothing"},
 };
 
 }  // namespace dense_backward

@@ -16,6 +16,7 @@
 #include "common/testing.h"
 #include "stage5_training/01_dense_backward/problem.h"
 #include "stage5_training/01_dense_backward/reference.h"
+#include "stage5_training/01_dense_backward/slices.h"
 
 namespace {
 
@@ -272,14 +273,6 @@ TEST_CASE("a gradient that nobody wants is left alone") {
   }
 }
 
-TEST_CASE("a long batch is cut into slices, a short one is not, and no slice is short") {
-  REQUIRE(count_slices(64, 784, 128) == 1);
-  REQUIRE(count_slices(0, 784, 128) == 1);
-  REQUIRE(count_slices(1003, 0, 6) == 1);
-  REQUIRE(count_slices(1003, 5, 6) == std::min(size_t{2 * gpu::multiprocessors()}, size_t{3}));
-  REQUIRE(count_slices(size_t{1} << 20, 1 << 16, 1 << 16) == 1);  // tiles enough for any device
-}
-
 TEST_CASE("slices need no more memory than the workspace has") {
   const Inputs in({1003, 5, 6}, random_integers);
   ExpectedGradients want = in.expected(1);
@@ -288,9 +281,12 @@ TEST_CASE("slices need no more memory than the workspace has") {
   for (const size_t room : {0, 1, 2, 3, 100}) {
     CAPTURE(room);
     Problem problem(in);
-    problem.workspace.slices_of_w = gpu::DeviceBuffer<float>(room * 5 * 6 + 1);
-    const HostGradients got = problem.run(launch_weight_slices, 1);
-    REQUIRE_OK(compare_with(got.w, want.w));
+    problem.workspace.slices_of_gradients = gpu::DeviceBuffer<float>(room * slice_row(5, 6) + 1);
+    for (const Launch launch : {launch_weight_slices, launch_bias_by_tiles}) {
+      const HostGradients got = problem.run(launch, 1);
+      REQUIRE_OK(compare_with(got.w, want.w));
+      REQUIRE_OK(compare_with(got.bias, want.bias));
+    }
     REQUIRE(problem.intact());
   }
 }
@@ -311,7 +307,7 @@ TEST_CASE("every run gives the same bits, on any stream") {
   HIP_CHECK(hipStreamDestroy(stream));
 }
 
-TEST_CASE("a graph captures all three streams") {
+TEST_CASE("a graph captures all streams") {
   const Inputs in({33, 17, 9});
   Problem problem(in);
   const HostGradients want = problem.run(launch_concurrent, 0);

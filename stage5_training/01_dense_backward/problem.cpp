@@ -4,6 +4,7 @@
 
 #include "common/gpu_runtime.h"
 #include "stage5_training/01_dense_backward/dense_backward.h"
+#include "stage5_training/01_dense_backward/slices.h"
 
 namespace dense_backward {
 
@@ -35,9 +36,9 @@ double bytes(const Shape& shape) {
 
 double device_bytes(const Shape& shape) {
   const double slices = static_cast<double>(count_slices(shape.batch, shape.in, shape.out));
-  const double weights = static_cast<double>(shape.in) * static_cast<double>(shape.out);
-  return bytes(shape) + sizeof(float) * (slices * weights +
-                                         static_cast<double>(2 * gemv::kMaxPartials + shape.batch));
+  const auto row = static_cast<double>(slice_row(shape.in, shape.out));
+  return bytes(shape) +
+         sizeof(float) * (slices * row + static_cast<double>(gemv::kMaxPartials + shape.batch));
 }
 
 Samples samples_of(const Shape& shape, std::uint64_t seed) {

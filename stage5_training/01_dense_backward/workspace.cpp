@@ -1,7 +1,9 @@
 // The memory that the launchers are given.
+#include <stdexcept>
+#include <string>
 #include <vector>
 
-#include "stage5_training/01_dense_backward/dense_backward.h"
+#include "stage5_training/01_dense_backward/slices.h"
 
 namespace dense_backward {
 
@@ -11,8 +13,13 @@ Workspace::Workspace(size_t max_batch)
 Workspace::Workspace(size_t max_batch, size_t in, size_t out) : Workspace(max_batch) {
   const size_t slices = count_slices(max_batch, in, out);
   if (slices < 2) return;
-  slices_of_w = gpu::DeviceBuffer<float>(slices * in * out);
-  partials_of_w = gpu::DeviceBuffer<float>(gemv::kMaxPartials);
+  slices_of_gradients = gpu::DeviceBuffer<float>(slices * slice_row(in, out));
+}
+
+void Workspace::require(size_t batch) const {
+  if (batch > ones.size())
+    throw std::invalid_argument("dense_backward: a batch of " + std::to_string(batch) +
+                                " in a workspace for " + std::to_string(ones.size()));
 }
 
 }  // namespace dense_backward

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "stage5_training/01_dense_backward/slices.h"
 #include "stage6_cnn/02_conv2d_backward/detail/filter_sums.h"
 #include "stage6_cnn/02_conv2d_backward/problem.h"
 
@@ -58,8 +59,8 @@ void launch_grad_w(const Gradients& to, const float* grad_y, const float* x, con
     p.share = static_cast<int>(gpu::ceil_div(tiles, slices)) * tile.pixels;
     tile.launch(p, slices, stream);
     const size_t columns = weights + (p.with_bias ? problem.K : 0);
-    launch_add_slices<kSumGroups>(to.w, to.bias, workspace.slices.data(), stride, slices, weights,
-                                  columns, beta, stream);
+    dense_backward::launch_add_slices<dense_backward::kSumGroups>(
+        to.w, to.bias, workspace.slices.data(), stride, slices, weights, columns, beta, stream);
     beta = 1;
     n += part.N;
   } while (n < problem.N);

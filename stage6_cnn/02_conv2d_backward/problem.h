@@ -24,19 +24,4 @@ void launch_grad_w(const Gradients& to, const float* grad_y, const float* x, con
 void launch_grad_x(float* grad_x, const float* grad_y, const float* w, const Problem& problem,
                    float* memory, size_t room, hipStream_t stream);
 
-// versions/sliced.hip: grad_w[i] = sum over slices of sums[slice * stride + i] + beta grad_w[i] for
-// i < weights, and grad_bias[i - weights] alike for weights <= i < columns. A block has kGroups
-// groups of threads that share the slices: compiled for 1 and for 16.
-template <int kGroups>
-void launch_add_slices(float* grad_w, float* grad_bias, const float* sums, size_t stride,
-                       size_t slices, size_t weights, size_t columns, float beta,
-                       hipStream_t stream);
-
-// How many groups suit the backend: a thread of the CPU backend has no others to wait for.
-#if defined(GPU_BACKEND_CPU)
-inline constexpr int kSumGroups = 1;
-#else
-inline constexpr int kSumGroups = 16;
-#endif
-
 }  // namespace conv2d_backward

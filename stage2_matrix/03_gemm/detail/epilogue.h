@@ -11,7 +11,8 @@ namespace gemm {
 
 // An epilogue is a functor (sum, row, col, c): the value to store at [row, col], where c points to
 // what is there now. This one is the BLAS's, alpha sum + beta C; later steps add a bias, a residual
-// or an activation.
+// or an activation. One with a row_sum(row, sum) is also given the sums of op(A)'s rows, once each
+// (row_sums.h).
 struct AlphaBeta {
   float alpha, beta;
   __device__ float operator()(float sum, size_t, size_t, const float* c) const {

@@ -7,6 +7,7 @@
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/detail/product.h"
+#include "stage2_matrix/03_gemm/detail/row_sums.h"
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
 #include "stage2_matrix/03_gemm/detail/tile_loader.h"
 
@@ -52,12 +53,28 @@ __device__ inline void add_slices(float (&sums)[Shape::kThreadM][Shape::kThreadN
   }
 }
 
+// Gives the epilogue the sums of op(A)'s rows in the tile, which are those of all slices, added in
+// their order. All threads of the block call it, when they have multiplied their last tiles.
+template <class Shape, class Epilogue>
+__device__ inline void give_row_sums(const Product& p, const Epilogue& epilogue, size_t first_row,
+                                     const TileRowSums<Shape>& own,
+                                     Tiles<Shape> (&tiles)[Shape::kSlices][2], int slice) {
+  __syncthreads();  // the slices' memory is free
+  own.give([&](int row, float sum) { tiles[slice][0].a[0][row] = sum; });
+  __syncthreads();  // the sums of all slices are in shared memory
+  if (slice > 0) return;
+  own.give([&](int row, float sum) {
+    for (int s = 1; s < Shape::kSlices; ++s) sum += tiles[s][0].a[0][row];
+    if (first_row + row < p.M) epilogue.row_sum(first_row + row, sum);
+  });
+}
+
 // C = epilogue(op(A) op(B))    op(A) (M, K), op(B) (K, N), C (M, N).
 // Fixes : double_buffered has too few threads to hide the waiting where C is small, and no other
 //         epilogue.
 // Idea  : the same loop in several teams of threads, the slices of a block. Each takes its part of
 //         K. Then each adds up a part of the rows, in a fixed order, and stores it. The epilogue is
-//         a parameter.
+//         a parameter. One that takes the sums of op(A)'s rows gets them from the tiles.
 // Thread: as in wave_tiled, in each slice.
 // Costs : those of double_buffered; with slices 2 to 4 barriers more for a tile of C.
 template <class Shape, bool kKMajorA, bool kKMajorB, bool kAligned, class Epilogue>
@@ -93,6 +110,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
     load_fragment(b_k[k % 2], &from.b[k][own.col], own.col_step);
   };
 
+  TileRowSums<Shape> row_sums(thread);
+  const bool sums_rows = kTakesRowSums<Epilogue> && origin.col == 0;
+
   load_next();
   a.store(tiles[0].a), b.store(tiles[0].b);
   __syncthreads();  // the first tiles are in shared memory
@@ -100,6 +120,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
   int current = 0;
   for (size_t step = 0; step < steps; ++step) {
     load_next();
+    if (sums_rows) row_sums.add(tiles[current]);
     GPU_UNROLL
     for (int k = 0; k < Shape::kTileK; ++k) {
       if (k + 1 == Shape::kTileK) {
@@ -111,6 +132,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
       add_outer_product(sums, a_k[k % 2], b_k[k % 2]);
     }
   }
+  if constexpr (kTakesRowSums<Epilogue>)
+    if (sums_rows) give_row_sums(p, epilogue, origin.row, row_sums, all_tiles, slice);
   if constexpr (Shape::kSlices > 1) add_slices<Shape>(sums, all_tiles, slice, thread);
   store_tile<Shape>(p, epilogue, origin, own, sums, slice);
 }
@@ -144,12 +167,15 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
       operand_a(p), 0, origin.row, thread);
   TileLoader<kKMajorB, kAligned, Shape::kTileK, Shape::kTileN, Shape::kThreads> b(
       operand_b(p), 0, origin.col, thread);
+  TileRowSums<Shape> row_sums(thread);
+  const bool sums_rows = kTakesRowSums<Epilogue> && origin.col == 0;
   float sums[Shape::kThreadM][Shape::kThreadN] = {};
   for (size_t k0 = 0; k0 < p.K; k0 += Shape::kTileK) {
     const int depth = depth_of_tile<Shape>(p.K - k0);
     a.load(depth), b.load(depth);
     a.store(tiles.a), b.store(tiles.b);
     __syncthreads();  // both tiles are in shared memory
+    if (sums_rows) row_sums.add(tiles);
     for (int k = 0; k < Shape::kTileK; ++k) {
       float a_k[Shape::kThreadM], b_k[Shape::kThreadN];
       load_fragment(a_k, &tiles.a[k][own.row], own.row_step);
@@ -158,6 +184,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     }
     __syncthreads();  // every thread has read both tiles: the next ones may replace them
   }
+  if constexpr (kTakesRowSums<Epilogue>)
+    if (sums_rows)
+      row_sums.give([&](int row, float sum) {
+        if (origin.row + row < p.M) epilogue.row_sum(origin.row + row, sum);
+      });
   store_tile<Shape>(p, epilogue, origin, own, sums);
 }
 

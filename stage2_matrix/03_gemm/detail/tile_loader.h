@@ -61,8 +61,12 @@ template <bool kKMajor, bool kAligned, int kTileK, int kExtent, int kThreads>
 class TileLoader {
   static constexpr int kPieces = kTileK * kExtent / 4 / kThreads;
   static_assert(kPieces * kThreads * 4 == kTileK * kExtent, "every thread carries as much");
-  // A round of the threads covers kRows rows of memory with kAcross pieces of each.
-  static constexpr int kAcross = kKMajor ? 2 : kExtent / 4, kRows = kThreads / kAcross;
+  // A round of the threads covers kRows rows of memory with kAcross pieces of each: of a K-major
+  // operand with two, or with more where the threads are more than twice its rows.
+  static constexpr int kAcross = !kKMajor                 ? kExtent / 4
+                                 : kThreads > 2 * kExtent ? kThreads / kExtent
+                                                          : 2;
+  static constexpr int kRows = kThreads / kAcross;
   static constexpr int kRounds = (kKMajor ? kExtent : kTileK) / kRows;  // down the tile's rows
   static_assert(kRows * kAcross == kThreads && kRounds * kRows == (kKMajor ? kExtent : kTileK),
                 "a round covers whole rows");

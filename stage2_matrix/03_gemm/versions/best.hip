@@ -12,6 +12,7 @@ template void launch_product<Large, AllLayouts>(const Product&, const AlphaBeta&
 template void launch_product<Medium, AllLayouts>(const Product&, const AlphaBeta&, hipStream_t);
 template void launch_product<Half, AllLayouts>(const Product&, const AlphaBeta&, hipStream_t);
 template void launch_product<Small, AllLayouts>(const Product&, const AlphaBeta&, hipStream_t);
+template void launch_product<Short, AllLayouts>(const Product&, const AlphaBeta&, hipStream_t);
 
 void best(const Product& p, hipStream_t stream) { best(p, alpha_beta(p), stream); }
 

@@ -7,7 +7,7 @@ void backward(const Gradients& to, const float* grad_y, const float* x, size_t b
               const Layer& layer, float beta, Workspace& workspace, const Streams& streams) {
   const int wanted = (to.w != nullptr) + (to.bias != nullptr) + (to.x != nullptr);
   const bool forks = streams.branches != nullptr && wanted > 1;
-  const auto launch = forks ? launch_concurrent : launch_weight_slices;
+  const auto launch = forks ? launch_concurrent : launch_bias_by_tiles;
   launch(to, grad_y, x, batch, layer, beta, workspace, streams);
 }
 

@@ -1,7 +1,6 @@
 // thread_per_column: the weights' and the inputs' gradients are products of step 2.3, and that of
 // the bias is one of step 2.2. No kernel is written here.
 #include <stdexcept>
-#include <string>
 
 #include "stage5_training/01_dense_backward/dense_backward.h"
 
@@ -56,9 +55,7 @@ void launch_grad_bias(const Gradients& to, const float* grad_y, size_t batch, co
                       float beta, Workspace& workspace, hipStream_t stream,
                       void (*sum)(const gemv::Product&, const gemv::Workspace&, hipStream_t)) {
   if (to.bias == nullptr) return;
-  if (batch > workspace.ones.size())
-    throw std::invalid_argument("dense_backward: a batch of " + std::to_string(batch) +
-                                " in a workspace for " + std::to_string(workspace.ones.size()));
+  workspace.require(batch);
   if (grad_y == nullptr && batch > 0 && layer.out > 0)
     throw std::invalid_argument("dense_backward: grad_y is null");
   sum(product_of_bias(to.bias, grad_y, workspace.ones.data(), batch, layer.out, beta),

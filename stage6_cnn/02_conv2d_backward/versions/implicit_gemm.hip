@@ -2,6 +2,7 @@
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/detail/product.h"
+#include "stage2_matrix/03_gemm/detail/row_sums.h"
 #include "stage2_matrix/03_gemm/detail/tile_loop.h"
 #include "stage6_cnn/01_conv2d/detail/window_sums.h"
 #include "stage6_cnn/02_conv2d_backward/detail/filter_sums.h"
@@ -26,7 +27,6 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   };
   constexpr int kGroups = Shape::kThreads / Shape::kTileK;  // of threads, a pixel each
   constexpr int kRows = (Shape::kTileM + kGroups - 1) / kGroups, kCols = Shape::kTileN / kGroups;
-  constexpr int kOwnRows = (Shape::kTileM + Shape::kThreads - 1) / Shape::kThreads;
   static_assert(kGroups * Shape::kTileK == Shape::kThreads && kCols * kGroups == Shape::kTileN,
                 "every thread brings as much");
   __shared__ gemm::Tiles<Shape> tiles[2];
@@ -53,9 +53,13 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     const int pixel = next + line;
     const bool is_pixel = pixel < end;
     const int number = is_pixel ? pixel : 0;
-    const int n = p.by_pixels.quotient(number), place_y = p.by_pixels.remainder(number, n);
+    int n = 0, place_y = 0, h = 0, w = 0;
+    // exercise: the pixel's image and place in it, and the corner of its window (about 4 lines)
+    n = p.by_pixels.quotient(number);
+    place_y = p.by_pixels.remainder(number, n);
     const int row = p.by_cols.quotient(place_y), col = p.by_cols.remainder(place_y, row);
-    const int h = row * p.g.stride_h - p.g.pad_h, w = col * p.g.stride_w - p.g.pad_w;
+    h = row * p.g.stride_h - p.g.pad_h, w = col * p.g.stride_w - p.g.pad_w;
+    // end exercise
     const float* const of_y = p.grad_y + (n * p.g.image_of_y() + place_y);
     const float* const of_x = p.x + n * p.g.image_of_x();
     // Of no filters and of an image without rows nothing is inside.
@@ -82,22 +86,20 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
     for (int i = 0; i < kCols; ++i) to.b[line][group + i * kGroups] = held_x[i];
   };
 
-  float sums[Shape::kThreadM][Shape::kThreadN] = {}, sums_of_y[kOwnRows] = {};
+  float sums[Shape::kThreadM][Shape::kThreadN] = {};
+  gemm::TileRowSums<Shape> sums_of_y(thread);
   const bool with_bias = p.with_bias && corner.col == 0;
   const auto add_bias = [&](const gemm::Tiles<Shape>& current) {
-    for (int i = 0; with_bias && i < kOwnRows; ++i)
-      for (int k = 0; k < Shape::kTileK; ++k)
-        if (thread + i * Shape::kThreads < Shape::kTileM)
-          sums_of_y[i] += current.a[k][thread + i * Shape::kThreads];
+    if (with_bias) sums_of_y.add(current);
   };
   const int steps = (end - begin + Shape::kTileK - 1) / Shape::kTileK;
   gemm::add_tiles<Shape>(sums, tiles, steps, own, load_next, store, add_bias);
   gemm::store_tile<Shape>(p.sums, gemm::AlphaBeta{1, 0}, corner, own, sums);
   float* const to = p.sums.c + (blockIdx.z * p.sums.stride_c + p.sums.M * p.sums.N);
-  for (int i = 0; with_bias && i < kOwnRows; ++i) {
-    const int row = thread + i * Shape::kThreads;
-    if (row < Shape::kTileM && first_filter + row < p.g.K) to[first_filter + row] = sums_of_y[i];
-  }
+  if (!with_bias) return;
+  sums_of_y.give([&](int row, float sum) {
+    if (first_filter + row < p.g.K) to[first_filter + row] = sum;
+  });
 }
 
 template <class Shape>
