@@ -58,7 +58,7 @@ struct Workspace {
   size_t rows;        // the largest batch of a cross-entropy
   float* row_losses;  // (rows) the loss of each row; 0 where it is ignored, NaN for a bad label
   softmax::MaxSum* wholes;  // (rows) of the version that needs them: a row's maximum and its sum
-  float* partials;          // (2 kMaxBlocks) one sum per block, and sums of those
+  float* partials;          // (2 kMaxBlocks at most) one sum per block, behind them sums of those
   unsigned* counted;        // (1) how many rows are not ignored
   // (1) the first row with a bad label in the upper half, its label in the lower; kNoBadLabel
   // before the first launch

@@ -8,6 +8,7 @@
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/02_softmax/detail/team.h"
 #include "stage3_ml_ops/03_losses/apart.h"
+#include "stage3_ml_ops/03_losses/detail/count.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
 
 namespace losses {
@@ -63,10 +64,14 @@ static __global__ void losses_of_waves(const float* x, LossAndGradient output) {
 // Thread: t adds and counts the rows t, t + kBlock, ...
 // Costs : 8 rows bytes of global memory; 2 log2(kBlock) + 3 barriers.
 static __global__ void mean_of_counted(float* loss, const float* row_losses, Targets targets) {
-  float part = 0, counted = 0;  // a float counts kOneBlock rows exactly
-  for (size_t row = threadIdx.x; row < targets.rows; row += kBlock) {
-    part += row_losses[row];
-    counted += targets.label(row) != kIgnored ? 1.0f : 0.0f;
+  float part = 0, counted = 0;
+  for (size_t first = 0; first < targets.rows; first += kBlock * kLoads) {
+    GPU_UNROLL
+    for (int i = 0; i < kLoads; ++i) {
+      const size_t row = first + threadIdx.x + static_cast<size_t>(i) * kBlock;
+      part += row < targets.rows ? row_losses[row] : 0;
+    }
+    counted += counted_from(targets, first);
   }
   const float sum = dot::block_sum_tree(part);
   __syncthreads();  // every thread has read the sum: its memory is free

@@ -31,7 +31,7 @@ void launch_squared_error_fused(float* loss, float* grad, const float* p, const 
   const unsigned blocks = scalar_blocks(n);
   LAUNCH_ON(stream, squared_error_fused, blocks, kBlock, 0, workspace.partials, grad, p, t, n,
             squared_error_scale(n));
-  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + kMaxBlocks, stream);
+  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + blocks, stream);
 }
 
 }  // namespace losses

@@ -38,7 +38,7 @@ void launch_squared_error_loss(float* loss, const float* p, const float* t, size
                                const Workspace& workspace, hipStream_t stream) {
   const unsigned blocks = scalar_blocks(n);
   LAUNCH_ON(stream, squared_error_sum, blocks, kBlock, 0, workspace.partials, p, t, n);
-  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + kMaxBlocks, stream);
+  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + blocks, stream);
 }
 
 void launch_squared_error_separate(float* loss, float* grad, const float* p, const float* t,

@@ -59,7 +59,7 @@ void launch_squared_error_vectorized(float* loss, float* grad, const float* p, c
   const unsigned blocks = tile_blocks(split);
   LAUNCH_ON(stream, squared_error_vectorized, blocks, kBlock, 0, workspace.partials, grad, p, t,
             split, squared_error_scale(n));
-  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + kMaxBlocks, stream);
+  launch_mean(loss, workspace.partials, blocks, {n}, workspace.partials + blocks, stream);
 }
 
 }  // namespace losses

@@ -32,31 +32,43 @@ static __global__ void score_gradients(float* gradients, const float* probabilit
 // delta[row] = sum over d of grad_out[row,d] out[row,d]    delta (B, H, Tq).
 // Fixes : the sum over a row of P grad_P needs the whole row.
 // Idea  : it is the same number as grad_out . out, which are D numbers each.
-// Thread: a wave per row; its lanes own columns, as in 3.2's wave_per_row.
+// Thread: `lanes` neighbours per row, a power of two: a wave of 3.2's wave_per_row, or a part of
+// one
+//         where rows are shorter.
 // Costs : 8 D bytes per row.
-static __global__ void row_products(float* delta, ConstView grad_out, ConstView out, Problem p) {
-  const size_t lanes = static_cast<size_t>(gpu::wave_size()), waves = blockDim.x / lanes;
+static __global__ void row_products(float* delta, ConstView grad_out, ConstView out, Problem p,
+                                    int lanes) {
+  const size_t rows_of_wave = static_cast<size_t>(gpu::wave_size() / lanes);
+  const size_t waves = blockDim.x / static_cast<size_t>(gpu::wave_size());
   const size_t rows = p.B * p.H * p.Tq;
-  for (size_t row = blockIdx.x * waves + static_cast<size_t>(gpu::wave_id()); row < rows;
-       row += gridDim.x * waves) {
-    const size_t head = row / p.Tq, batch = head / p.H, of_batch = head % p.H;
-    const float* a = grad_out.head(batch, of_batch) + row % p.Tq * grad_out.stride_row;
-    const float* b = out.head(batch, of_batch) + row % p.Tq * out.stride_row;
+  const int lane = gpu::lane_id() % lanes;
+  for (size_t first = (blockIdx.x * waves + static_cast<size_t>(gpu::wave_id())) * rows_of_wave;
+       first < rows; first += gridDim.x * waves * rows_of_wave) {
+    const size_t row = first + static_cast<size_t>(gpu::lane_id() / lanes);
     float sum = 0;
-    for (size_t d = static_cast<size_t>(gpu::lane_id()); d < p.D; d += lanes) sum += a[d] * b[d];
-    sum = dot::wave_sum(sum);
-    if (gpu::lane_id() == 0) delta[row] = sum;
+    if (row < rows) {
+      const size_t head = row / p.Tq, batch = head / p.H, of_batch = head % p.H;
+      const float* a = grad_out.head(batch, of_batch) + row % p.Tq * grad_out.stride_row;
+      const float* b = out.head(batch, of_batch) + row % p.Tq * out.stride_row;
+      for (size_t d = static_cast<size_t>(lane); d < p.D; d += static_cast<size_t>(lanes))
+        sum += a[d] * b[d];
+    }
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+      sum += gpu::wave_shfl_xor(sum, distance);
+    if (row < rows && lane == 0) delta[row] = sum;
   }
 }
 
 void launch_row_products(float* delta, const ConstView& grad_out, const ConstView& out,
                          const Problem& p, hipStream_t stream) {
   const size_t rows = p.heads() * p.Tq;
+  const unsigned wave = gpu::device_wave_size();
+  unsigned lanes = 1;  // with two numbers each, where a wave has so many
+  while (lanes < wave && 2 * lanes < p.D) lanes *= 2;
   if (rows > 0)
-    LAUNCH_ON(
-        stream, row_products,
-        softmax::row_blocks(rows, vector_add::kBlock / gpu::device_wave_size(), vector_add::kBlock),
-        vector_add::kBlock, 0, delta, grad_out, out, p);
+    LAUNCH_ON(stream, row_products,
+              softmax::row_blocks(rows, vector_add::kBlock / lanes, vector_add::kBlock),
+              vector_add::kBlock, 0, delta, grad_out, out, p, static_cast<int>(lanes));
 }
 
 // Five products and two passes over Tq x Tk numbers, of which there are two; with a mask, one more
