@@ -1,6 +1,7 @@
 /* The table that a plug-in fills in: all that the framework asks of a backend. Plain C, so that a
    plug-in and the program may come from different compilers and from different days. Every struct
-   is read by both sides: whatever changes here makes COURSE_ABI_VERSION one higher.
+   is read by both sides: whatever changes here, or in a row of kOps that there was before, makes
+   COURSE_ABI_VERSION one higher.
 
      program                                plug-in, libcourse_NAME.so
      ops.h  "add"    -- find("add") -->     7
@@ -17,7 +18,7 @@
 extern "C" {
 #endif
 
-#define COURSE_ABI_VERSION 2u
+#define COURSE_ABI_VERSION 3u
 
 /* `code` is the hipError_t or cudaError_t where a call of the device failed, else -1. `text` is one
    line without its end. */

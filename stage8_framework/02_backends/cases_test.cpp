@@ -131,6 +131,18 @@ Ingredients layer(Maker& make, Arrangement arrangement, const Backend&) {
   return {{make.real(Maker::with(e.lead, {e.m, e.k})), make.real({e.n, e.k}), bias}, {activation}};
 }
 
+Ingredients two_of_rows(Maker& make, Arrangement, const Backend&) {
+  const Maker::Extents e = make.extents();
+  return {{make.real(Maker::with(e.lead, {e.m, e.n})), make.real(Maker::with(e.lead, {e.m, e.k}))}};
+}
+Ingredients back_through_layer(Maker& make, Arrangement arrangement, const Backend& witness) {
+  Ingredients made = layer(make, arrangement, witness);
+  const Maker::Extents e = make.extents();
+  made.inputs.insert(made.inputs.begin(), make.real(Maker::with(e.lead, {e.m, e.n})));
+  made.attributes.clear();
+  return made;
+}
+
 // ---- Losses -------------------------------------------------------------------------------------
 
 Ingredients prediction(Maker& make, Arrangement, const Backend&) {
@@ -212,12 +224,18 @@ Ingredients normalization(Maker& make, Arrangement, const Backend&) {
   const Shape columns{shape[shape.rank() - 1]};
   return {{make.real(shape), make.real(columns), make.real(columns)}, {kEpsilon}};
 }
-Ingredients back_through_normalization(Maker& make, Arrangement, const Backend&) {
+Ingredients normalization_of_sum(Maker& make, Arrangement arrangement, const Backend& witness) {
+  Ingredients made = normalization(make, arrangement, witness);
+  made.inputs.insert(made.inputs.begin(), make.real(normalized_shape(make)));
+  return made;
+}
+Ingredients back_through_normalization(Maker& make, Arrangement arrangement, const Backend&) {
   const Shape shape = normalized_shape(make);
   Shape rows = shape;
   rows.erase(shape.rank() - 1);
   return {{make.real(shape), make.real(shape), make.real({shape[shape.rank() - 1]}),
-           make.share(rows), make.positive(rows)}};
+           make.share(rows), make.positive(rows),
+           arrangement == Arrangement::primes ? absent() : make.real(shape)}};
 }
 
 Ingredients queries(Maker& make, Arrangement arrangement, const Backend&) {
@@ -303,6 +321,8 @@ const std::map<std::string, Cook>& cooks() {
       {"argmax", rows},
       {"matmul", two_matrices},
       {"linear", layer},
+      {"linear_grad_w", two_of_rows},
+      {"gelu_linear_backward", back_through_layer},
       {"softmax", rows},
       {"log_softmax", rows},
       {"softmax_backward", grad_and_shares},
@@ -322,6 +342,7 @@ const std::map<std::string, Cook>& cooks() {
       {"embedding", table_and_ids},
       {"embedding_backward", grad_and_ids},
       {"layernorm", normalization},
+      {"add_layernorm", normalization_of_sum},
       {"layernorm_backward", back_through_normalization},
       {"attention", queries},
       {"attention_backward", back_to_queries},

@@ -36,6 +36,12 @@ Cost cost_of_matmul(const Call& call) {
   return cost(call, 2 * elements(call.outputs[0]) * last(call.inputs[0]));
 }
 Cost cost_of_linear(const Call& call) { return cost_of_matmul(call); }
+Cost cost_of_linear_grad_w(const Call& call) {
+  return cost(call, 2 * elements(call.inputs[0]) * last(call.inputs[1]));
+}
+Cost cost_of_gelu_linear_backward(const Call& call) {
+  return cost(call, 2 * elements(call.outputs[0]) * last(call.inputs[1]));
+}
 Cost cost_of_conv2d(const Call& call) {
   const Tensor& w = call.inputs[1];
   return cost(call, 2 * elements(call.outputs[0]) * extent(w, 1) * extent(w, 2) * extent(w, 3));
@@ -78,6 +84,15 @@ double roundings_of_matmul(const Call& call) { return roundings_of_sum(last(call
 double roundings_of_linear(const Call& call) {
   constexpr double kActivation = 16;  // and its slope, which is 1.13 at most
   return 1.13 * (roundings_of_sum(last(call.inputs[0])) + 1) + kActivation;
+}
+double roundings_of_linear_grad_w(const Call& call) {
+  const Tensor& y = call.inputs[0];
+  return roundings_of_sum(last(y) > 0 ? elements(y) / last(y) : 0);
+}
+// Those of gelu_backward, and the sum's, which the slope passes on.
+double roundings_of_gelu_linear_backward(const Call& call) {
+  constexpr double kSlope = 40;
+  return kSlope + roundings_of_sum(last(call.inputs[1])) + 1;
 }
 double roundings_of_row(const Call& call) {
   return 16 + 2 * roundings_of_sum(last(call.inputs[0]));

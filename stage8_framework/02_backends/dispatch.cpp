@@ -62,7 +62,12 @@ Device& device_of(const Call& call) {
 bool overlap(const Tensor& a, const Tensor& b) {
   if (!a.is_defined() || !a.shares_storage(b)) return false;
   const Layout::Span one = a.layout().span(), other = b.layout().span();
-  return one.first < other.end && other.first < one.end;
+  if (one.first >= other.end || other.first >= one.end) return false;
+  if (a.shape() != b.shape() || !(a.layout().strides == b.layout().strides) || a.rank() == kMaxRank)
+    return true;
+  Layout both = a.layout();  // parts that lie between each other, such as those of one unbind()
+  both.shape.insert(0, 2), both.strides.insert(0, b.layout().offset - a.layout().offset);
+  return both.overlaps_itself();
 }
 
 void check_output(const Call& call, int i, const OutputSpec& spec) {

@@ -31,8 +31,8 @@ Call done(const char* name, Tensors inputs, Attributes attributes, const Triple&
 Tensor only(const char* name, Tensors inputs, Attributes attributes = {}, const Tensor& out = {}) {
   return done(name, inputs, attributes, {out, {}, {}}).outputs[0];
 }
-Pair pair(const char* name, Tensors inputs, Attributes attributes) {
-  const Call call = done(name, inputs, attributes);
+Pair pair(const char* name, Tensors inputs, Attributes attributes, const Pair& out = {}) {
+  const Call call = done(name, inputs, attributes, {out.first, out.second, {}});
   return {call.outputs[0], call.outputs[1]};
 }
 Triple triple(const char* name, Tensors inputs, Attributes attributes, const Triple& out = {}) {
@@ -113,6 +113,13 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
   return only("linear", {&x, &w, &bias}, {static_cast<double>(activation)});
 }
+Pair linear_grad_w(const Tensor& grad_y, const Tensor& x, const Pair& out) {
+  return pair("linear_grad_w", {&grad_y, &x}, {}, out);
+}
+Tensor gelu_linear_backward(const Tensor& grad_y, const Tensor& x, const Tensor& w,
+                            const Tensor& bias) {
+  return only("gelu_linear_backward", {&grad_y, &x, &w, &bias});
+}
 
 Tensor softmax(const Tensor& x) { return only("softmax", {&x}); }
 Tensor log_softmax(const Tensor& x) { return only("log_softmax", {&x}); }
@@ -151,9 +158,9 @@ Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, R
               {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
                number(size.y), number(size.x)});
 }
-Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
-                     const Tensor& out) {
-  return only("conv2d_grad_w", {&grad_y, &x},
+Pair conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
+                   const Pair& out) {
+  return pair("conv2d_grad_w", {&grad_y, &x},
               {number(at.stride_y), number(at.stride_x), number(at.pad_y), number(at.pad_x),
                number(size.y), number(size.x)},
               out);
@@ -180,9 +187,15 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t 
 Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias, double eps) {
   return triple("layernorm", {&x, &gain, &bias}, {eps});
 }
+Normalized add_layernorm(const Tensor& x, const Tensor& residual, const Tensor& gain,
+                         const Tensor& bias, double eps) {
+  const Call call = done("add_layernorm", {&x, &residual, &gain, &bias}, {eps});
+  return {call.outputs[0], call.outputs[1], call.outputs[2], call.outputs[3]};
+}
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
-                          const Tensor& mean, const Tensor& rstd, const Triple& out) {
-  return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd}, {}, out);
+                          const Tensor& mean, const Tensor& rstd, const Tensor& grad_residual,
+                          const Triple& out) {
+  return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd, &grad_residual}, {}, out);
 }
 Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
                bool are_joined) {

@@ -19,6 +19,9 @@ struct Pair {
 struct Triple {
   Tensor first, second, third;
 };
+struct Normalized {
+  Tensor y, mean, rstd, sum;
+};
 
 // ---- Elements; those of two or three inputs broadcast -------------------------------------------
 Tensor neg(const Tensor& a);
@@ -69,6 +72,11 @@ enum class Activation { none, relu, sigmoid, tanh, gelu };
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out = {});
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               Activation activation = Activation::none);
+// The gradients of a linear layer's w and bias.
+Pair linear_grad_w(const Tensor& grad_y, const Tensor& x, const Pair& out = {});
+// grad_y times the slope of gelu at x w^T + bias, which is computed again.
+Tensor gelu_linear_backward(const Tensor& grad_y, const Tensor& x, const Tensor& w,
+                            const Tensor& bias);
 
 // ---- Rows and losses ----------------------------------------------------------------------------
 Tensor softmax(const Tensor& x);
@@ -93,8 +101,8 @@ struct Rectangle {
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Sliding& at = {});
 // The shape of x, or of w, is (.., .., size.y, size.x).
 Tensor conv2d_grad_x(const Tensor& grad_y, const Tensor& w, const Sliding& at, Rectangle size);
-Tensor conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
-                     const Tensor& out = {});
+Pair conv2d_grad_w(const Tensor& grad_y, const Tensor& x, const Sliding& at, Rectangle size,
+                   const Pair& out = {});                              // of w and bias
 Pair maxpool2d(const Tensor& x, Rectangle window, const Sliding& at);  // y, argmax
 Tensor maxpool2d_backward(const Tensor& grad_y, const Tensor& argmax, Rectangle window,
                           const Sliding& at, Rectangle size);
@@ -105,9 +113,14 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& ids, std::int64_t 
                           const Tensor& out = {});
 Triple layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias,
                  double eps = 1e-5);  // y, mean, rstd
+// The same of sum = x + residual.
+Normalized add_layernorm(const Tensor& x, const Tensor& residual, const Tensor& gain,
+                         const Tensor& bias, double eps = 1e-5);
+// Of x, gain and bias. grad_residual may be undefined: the gradient that x gets elsewhere, to which
+// this one is added.
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
-                          const Tensor& mean, const Tensor& rstd,
-                          const Triple& out = {});  // of x, gain, bias
+                          const Tensor& mean, const Tensor& rstd, const Tensor& grad_residual = {},
+                          const Triple& out = {});
 // out and lse. Where `are_joined`, out is a view of (B, Tq, H, D), for who puts the heads side by
 // side.
 Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,

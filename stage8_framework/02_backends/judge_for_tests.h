@@ -23,8 +23,8 @@ struct Expected {
 inline bool is_sum_of_products(const TestCall& call) {
   const std::string op = call.op->name;
   if (op == "linear") return true;
-  for (const char* const name : {"sum", "matmul", "conv2d", "conv2d_grad_x", "conv2d_grad_w",
-                                 "maxpool2d_backward", "embedding_backward"})
+  for (const char* const name : {"sum", "matmul", "linear_grad_w", "conv2d", "conv2d_grad_x",
+                                 "conv2d_grad_w", "maxpool2d_backward", "embedding_backward"})
     if (op == name) return true;
   return false;
 }

@@ -99,9 +99,12 @@ const Op kOps[] = {
     {"max", "a", "axes keepdims", 1, infer_reduction, cost_of_rows, nullptr, exact, result, no_rounding},
     {"argmax", "a", "", 1, infer_argmax, cost_of_rows, nullptr, exact, result, no_rounding},
 
-    // ---- Products; activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
+    // ---- Products: x (...,in), w (out,in), bias (out), y (...,out); activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
     {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul},
     {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear},
+
+    {"linear_grad_w", "grad_y x", "", 2, infer_linear_grad_w, cost_of_linear_grad_w, nullptr, fixed, terms, roundings_of_linear_grad_w},
+    {"gelu_linear_backward", "grad_y x w bias?", "", 1, infer_gelu_linear_backward, cost_of_gelu_linear_backward, nullptr, fixed, terms, roundings_of_gelu_linear_backward},
 
     // ---- Rows: of the last axis ----
     {"softmax", "x", "", 1, infer_rows, cost_of_rows, nullptr, fixed, terms, roundings_of_row},
@@ -123,7 +126,7 @@ const Op kOps[] = {
     // ---- Images: x (N,C,H,W), w (K,C,R,S), bias (K), y (N,K,P,Q) ----
     {"conv2d", "x w bias?", "stride_y stride_x pad_y pad_x", 1, infer_conv2d, cost_of_conv2d, nullptr, fixed, terms, roundings_of_conv2d},
     {"conv2d_grad_x", "grad_y w", "stride_y stride_x pad_y pad_x height width", 1, infer_conv2d_grad_x, cost_of_conv2d_backward, nullptr, fixed, terms, roundings_of_conv2d_grad_x},
-    {"conv2d_grad_w", "grad_y x", "stride_y stride_x pad_y pad_x window_y window_x", 1, infer_conv2d_grad_w, cost_of_conv2d_backward, nullptr, fixed, terms, roundings_of_conv2d_grad_w},
+    {"conv2d_grad_w", "grad_y x", "stride_y stride_x pad_y pad_x window_y window_x", 2, infer_conv2d_grad_w, cost_of_conv2d_backward, nullptr, fixed, terms, roundings_of_conv2d_grad_w},
     {"maxpool2d", "x", "window_y window_x stride_y stride_x pad_y pad_x", 2, infer_maxpool2d, cost_of_rows, nullptr, exact, result, no_rounding},
     {"maxpool2d_backward", "grad_y argmax", "window_y window_x stride_y stride_x pad_y pad_x height width", 1, infer_maxpool2d_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_maxpool2d_backward},
 
@@ -131,7 +134,8 @@ const Op kOps[] = {
     {"embedding", "table ids", "", 1, infer_embedding, cost_of_moves, nullptr, exact, result, no_rounding},
     {"embedding_backward", "grad_y ids", "rows", 1, infer_embedding_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_embedding_backward},
     {"layernorm", "x gain bias", "eps", 3, infer_layernorm, cost_of_rows, nullptr, fixed, terms, roundings_of_row},
-    {"layernorm_backward", "grad_y x gain mean rstd", "", 3, infer_layernorm_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_layernorm_backward},
+    {"add_layernorm", "x residual gain bias", "eps", 4, infer_layernorm, cost_of_rows, nullptr, fixed, terms, roundings_of_row},
+    {"layernorm_backward", "grad_y x gain mean rstd grad_residual?", "", 3, infer_layernorm_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_layernorm_backward},
     {"attention", "q k v", "causal scale", 2, infer_attention, cost_of_attention, nullptr, fixed, terms, roundings_of_attention},
     {"attention_backward", "grad_out q k v out lse", "causal scale", 3, infer_attention_backward, cost_of_attention_backward, nullptr, fixed, terms, roundings_of_attention},
 

@@ -12,7 +12,7 @@
 
 namespace framework {
 
-inline constexpr int kMaxInputs = 8, kMaxOutputs = 3, kMaxAttributes = 8;
+inline constexpr int kMaxInputs = 8, kMaxOutputs = 4, kMaxAttributes = 8;
 
 // The seed of an operation is an attribute: up to here every whole number is a double.
 inline constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53;

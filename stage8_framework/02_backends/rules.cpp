@@ -10,51 +10,6 @@ namespace framework {
 
 using namespace checks;
 
-std::string described(const Call& call) {
-  std::string text = call.op->name;
-  for (int i = 0; i < call.input_count; ++i) {
-    const Tensor& t = call.inputs[i];
-    text += i == 0 ? " of " : i + 1 == call.input_count ? " and " : ", ";
-    text += t.is_defined() ? t.text() : "none";
-  }
-  return text;
-}
-
-void refuse(const Call& call, const std::string& reason) {
-  throw std::invalid_argument(described(call) + ": " + reason);
-}
-
-namespace checks {
-
-void require(const Call& call, bool holds, const char* reason) {
-  if (!holds) refuse(call, reason);
-}
-
-void require_shape(const Call& call, int i, const char* name, const Shape& want) {
-  if (call.inputs[i].shape() != want) refuse(call, std::string(name) + " must be " + want.text());
-}
-
-Dtype real_type(const Call& call, int first, int end) {
-  const Dtype dtype = call.inputs[first].dtype();
-  if (dtype != Dtype::f32 && dtype != Dtype::f64)
-    refuse(call, std::string(name_of(dtype)) + " is not f32 or f64");
-  for (int i = first; i < std::min(end, call.input_count); ++i)
-    if (call.inputs[i].is_defined() && call.inputs[i].dtype() != dtype)
-      refuse(call, "the types differ");
-  return dtype;
-}
-
-std::int64_t whole(const Call& call, int i, std::int64_t least) {
-  const double value = call.attributes[i];
-  const auto number = static_cast<std::int64_t>(value);
-  if (!(value >= static_cast<double>(least)) || static_cast<double>(number) != value)
-    refuse(call, "attribute " + std::to_string(i) + " of (" + call.op->attributes +
-                     ") must be a whole number from " + std::to_string(least) + " on");
-  return number;
-}
-
-}  // namespace checks
-
 namespace {
 
 const Tensor& input(const Call& call, int i) { return call.inputs[i]; }
@@ -190,15 +145,35 @@ void infer_matmul(const Call& call, OutputSpec* outputs) {
   shape.insert(shape.rank(), last(b));
   outputs[0] = {shape, dtype};
 }
-void infer_linear(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
-  const Tensor &x = input(call, 0), &w = input(call, 1);
-  Shape shape = without_last(call, 0);
-  require_rank(call, 1, 2, "w");
-  require_extent(call, "w's second extent", w.shape()[1], last(x));
-  if (input(call, 2).is_defined()) require_shape(call, 2, "bias", {w.shape()[0]});
-  require(call, whole(call, 0, 0) <= 4, "there is no such activation");
+namespace {
+// The shape of x w^T + bias, of which x is input `first`.
+Shape shape_of_linear(const Call& call, int first) {
+  const Tensor& w = input(call, first + 1);
+  Shape shape = without_last(call, first);
+  require_rank(call, first + 1, 2, "w");
+  require_extent(call, "w's second extent", w.shape()[1], last(input(call, first)));
+  if (input(call, first + 2).is_defined()) require_shape(call, first + 2, "bias", {w.shape()[0]});
   shape.insert(shape.rank(), w.shape()[0]);
+  return shape;
+}
+}  // namespace
+
+void infer_linear(const Call& call, OutputSpec* outputs) {
+  outputs[0] = {shape_of_linear(call, 0), real_type(call)};
+  require(call, whole(call, 0, 0) <= 4, "there is no such activation");
+}
+void infer_linear_grad_w(const Call& call, OutputSpec* outputs) {
+  const Dtype dtype = real_type(call);
+  const Shape rows = without_last(call, 0);
+  require(call, rows == without_last(call, 1), "grad_y and x have other rows");
+  const std::int64_t out = last(input(call, 0)), in = last(input(call, 1));
+  outputs[0] = {{out, in}, dtype};
+  outputs[1] = {{out}, dtype};
+}
+void infer_gelu_linear_backward(const Call& call, OutputSpec* outputs) {
+  const Dtype dtype = real_type(call);
+  const Shape shape = shape_of_linear(call, 1);
+  require_shape(call, 0, "grad_y", shape);
   outputs[0] = {shape, dtype};
 }
 
@@ -291,6 +266,7 @@ void infer_conv2d_grad_w(const Call& call, OutputSpec* outputs) {
   const Maps maps = maps_of(call, 0, x[2], x[3], window_y, window_x);
   require_shape(call, 0, "grad_y", {x[0], y[1], maps.rows, maps.cols});
   outputs[0] = {{y[1], x[1], window_y, window_x}, dtype};
+  outputs[1] = {{y[1]}, dtype};
 }
 void infer_maxpool2d(const Call& call, OutputSpec* outputs) {
   const Dtype dtype = real_type(call);
@@ -336,11 +312,15 @@ void infer_layernorm(const Call& call, OutputSpec* outputs) {
   const Dtype dtype = real_type(call);
   const Shape rows = without_last(call, 0);
   const Shape columns{last(input(call, 0))};
+  const bool is_of_sum = call.input_count > 3;  // x + residual, which is the last output
+  const int gain = is_of_sum ? 2 : 1;
   require(call, columns[0] > 0, "a row has no elements");
-  require_shape(call, 1, "gain", columns), require_shape(call, 2, "bias", columns);
+  if (is_of_sum) require_shape(call, 1, "residual", input(call, 0).shape());
+  require_shape(call, gain, "gain", columns), require_shape(call, gain + 1, "bias", columns);
   require(call, call.attributes[0] >= 0, "eps must not be negative");
   outputs[0] = {input(call, 0).shape(), dtype};
   outputs[1] = outputs[2] = {rows, dtype};
+  if (is_of_sum) outputs[3] = outputs[0];
 }
 void infer_layernorm_backward(const Call& call, OutputSpec* outputs) {
   const Dtype dtype = real_type(call);
@@ -350,6 +330,7 @@ void infer_layernorm_backward(const Call& call, OutputSpec* outputs) {
   require_shape(call, 0, "grad_y", input(call, 1).shape());
   require_shape(call, 2, "gain", columns);
   require_shape(call, 3, "mean", rows), require_shape(call, 4, "rstd", rows);
+  if (input(call, 5).is_defined()) require_shape(call, 5, "grad_residual", input(call, 1).shape());
   outputs[0] = {input(call, 1).shape(), dtype};
   outputs[1] = outputs[2] = {columns, dtype};
 }

@@ -53,7 +53,7 @@ Tensor through_activation(const WayBack& b) {
     case Activation::tanh:
       return tanh_backward(b.grad(), b.output());
     case Activation::gelu:
-      return gelu_backward(b.grad(), linear(b.input(0), b.input(1), b.input(2)));
+      return gelu_linear_backward(b.grad().contiguous(), b.input(0), b.input(1), b.input(2));
     default:
       return b.grad();
   }
@@ -65,8 +65,14 @@ Tensor through_activation(const WayBack& b) {
 void linear_rule(WayBack& b) {
   const Tensor g = rows_of(through_activation(b));
   if (b.wants(0)) b.give(0, reshaped(matmul(g, b.input(1)), b.shape(0)));
-  if (b.wants(1)) b.give(1, matmul(turned(g), rows_of(b.input(0)), b.home(1)));
-  if (b.wants(2)) b.give(2, sum(g, {0}, false, b.home(2)));
+  if (b.wants(1) && b.wants(2)) {
+    const auto [of_w, of_bias] = linear_grad_w(g, rows_of(b.input(0)), {b.home(1), b.home(2)});
+    b.give(1, of_w), b.give(2, of_bias);
+  } else if (b.wants(1)) {
+    b.give(1, matmul(turned(g), rows_of(b.input(0)), b.home(1)));
+  } else if (b.wants(2)) {
+    b.give(2, sum(g, {0}, false, b.home(2)));
+  }
 }
 
 // ---- Rows and losses ----------------------------------------------------------------------------
@@ -100,9 +106,15 @@ Rectangle size_of(const Shape& images) { return {images[2], images[3]}; }
 void conv2d_rule(WayBack& b) {
   const Sliding at = sliding_of(b, 0);
   if (b.wants(0)) b.give(0, conv2d_grad_x(b.grad(), b.input(1), at, size_of(b.shape(0))));
-  if (b.wants(1))
-    b.give(1, conv2d_grad_w(b.grad(), b.input(0), at, size_of(b.shape(1)), b.home(1)));
-  if (b.wants(2)) b.give(2, sum(b.grad(), {0, 2, 3}, false, b.home(2)));
+  if (b.wants(1)) {
+    const Pair homes{b.home(1), b.wants(2) ? b.home(2) : Tensor()};
+    const auto [of_w, of_bias] =
+        conv2d_grad_w(b.grad(), b.input(0), at, size_of(b.shape(1)), homes);
+    b.give(1, of_w);
+    if (b.wants(2)) b.give(2, of_bias);
+  } else if (b.wants(2)) {
+    b.give(2, sum(b.grad(), {0, 2, 3}, false, b.home(2)));
+  }
 }
 void maxpool2d_rule(WayBack& b) {
   b.give(0, maxpool2d_backward(b.grad(), b.output(1), {b.whole(0), b.whole(1)}, sliding_of(b, 2),
@@ -115,35 +127,52 @@ void embedding_rule(WayBack& b) {
   b.give(0, embedding_backward(b.grad(), b.input(1), b.shape(0)[0], b.home(0)));
 }
 
-// y, mean and rstd of rows of n elements. Mean: g / n for each. rstd: -g rstd^3 (x - mean) / n.
-void layernorm_rule(WayBack& b) {
-  const Tensor &x = b.input(0), &gain = b.input(1), &mean = b.output(1), &rstd = b.output(2);
-  if (b.has_grad(0)) {
-    const auto [of_x, of_gain, of_bias] =
-        layernorm_backward(b.grad(), x, gain, mean, rstd, {{}, b.home(1), b.home(2)});
-    if (b.wants(0)) b.give(0, of_x);
-    if (b.wants(1)) b.give(1, of_gain);
-    if (b.wants(2)) b.give(2, of_bias);
-  }
-  if (!b.wants(0)) return;
-  const double share = 1 / static_cast<double>(x.shape()[x.rank() - 1]);
-  if (b.has_grad(1)) b.give(0, scaled(b.grad(1), share).unsqueeze(-1).expand(x.shape()));
+namespace {
+
+// Of y, mean and rstd of rows of n elements: gradients of gain and bias are given, that of x is
+// returned, added to grad_residual where that is defined. Mean: g / n for each. rstd:
+// -g rstd^3 (x - mean) / n. `gain` is the number of that input.
+Tensor through_layernorm(WayBack& b, const Tensor& x, int gain, Tensor grad_residual) {
+  const Tensor &mean = b.output(1), &rstd = b.output(2);
+  const double share = 1 / static_cast<double>(b.shape(0)[b.shape(0).rank() - 1]);
+  const auto add_to_x = [&](const Tensor& grad) {
+    grad_residual = grad_residual.is_defined() ? grad_residual + grad : grad;
+  };
+  if (b.has_grad(1)) add_to_x(scaled(b.grad(1), share).unsqueeze(-1).expand(x.shape()));
   if (b.has_grad(2)) {
     const Tensor slope = scaled(b.grad(2) * rstd * square(rstd), -share);
-    b.give(0, slope.unsqueeze(-1) * (x - mean.unsqueeze(-1)));
+    add_to_x(slope.unsqueeze(-1) * (x - mean.unsqueeze(-1)));
   }
+  if (!b.has_grad(0)) return grad_residual;
+  const auto [of_x, of_gain, of_bias] = layernorm_backward(
+      b.grad(), x, b.input(gain), mean, rstd, grad_residual, {{}, b.home(gain), b.home(gain + 1)});
+  if (b.wants(gain)) b.give(gain, of_gain);
+  if (b.wants(gain + 1)) b.give(gain + 1, of_bias);
+  return of_x;
+}
+
+}  // namespace
+
+void layernorm_rule(WayBack& b) {
+  const Tensor of_x = through_layernorm(b, b.input(0), 1, {});
+  if (b.wants(0)) b.give(0, of_x);
+}
+void add_layernorm_rule(WayBack& b) {
+  const Tensor of_sum = through_layernorm(b, b.output(3), 2, b.grad(3));
+  if (b.wants(0)) b.give(0, of_sum);
+  if (b.wants(1)) b.give(1, of_sum);
 }
 
 namespace {
 
-// Memory for the gradients of q, k and v, one behind the other. Who has taken these from one
-// tensor, as unbind() does, sees them as one then.
+// Memory for the gradients of q, k and v, side by side for each token: (B, T, 3, H, D). Who has
+// taken these from one tensor of rows (3 H D), as self_attention() does, sees them as one then.
 Triple together(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (!(q.shape() == k.shape() && q.shape() == v.shape())) return {};
-  Shape all = q.shape();
-  all.insert(0, 3);
-  const Tensor memory = Tensor::empty(q.device(), all, q.dtype());
-  return {memory.select(0, 0), memory.select(0, 1), memory.select(0, 2)};
+  const Shape& s = q.shape();
+  const Tensor memory = Tensor::empty(q.device(), {s[0], s[2], 3, s[1], s[3]}, q.dtype());
+  const auto part = [&](std::int64_t i) { return memory.select(2, i).transpose(1, 2); };
+  return {part(0), part(1), part(2)};
 }
 
 }  // namespace

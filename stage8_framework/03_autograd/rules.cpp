@@ -137,7 +137,8 @@ void max_rule(WayBack& b) {  // in equal parts to all that are the largest
 // ---- The table ----------------------------------------------------------------------------------
 
 constexpr std::uint32_t A = input_bit(0), B = input_bit(1), C = input_bit(2);
-constexpr std::uint32_t Y = output_bit(0), Y1 = output_bit(1), Y2 = output_bit(2);
+constexpr std::uint32_t Y = output_bit(0), Y1 = output_bit(1), Y2 = output_bit(2),
+                        Y3 = output_bit(3);
 
 constexpr Rule flat(const char* name, const char* reason = "its result is flat") {
   return {name, nullptr, {}, reason, true};
@@ -181,6 +182,8 @@ constexpr Rule kRules[] = {
     flat("argmax"),
     {"matmul", matmul_rule, {B, A}, ""},
     {"linear", linear_rule, {B, A}, "", false, needs_of_activation},
+    once("linear_grad_w"),
+    once("gelu_linear_backward"),
     {"softmax", softmax_rule, {Y}, ""},
     {"log_softmax", log_softmax_rule, {Y}, ""},
     once("softmax_backward"),
@@ -200,6 +203,7 @@ constexpr Rule kRules[] = {
     {"embedding", embedding_rule, {B}, ""},
     once("embedding_backward"),
     {"layernorm", layernorm_rule, {A | B | Y1 | Y2, A | B | Y1 | Y2, A | B | Y1 | Y2}, ""},
+    {"add_layernorm", add_layernorm_rule, {Y1 | Y2 | Y3 | C, Y1 | Y2 | Y3 | C, Y1 | Y2 | Y3 | C, Y1 | Y2 | Y3 | C}, ""},
     once("layernorm_backward"),
     {"attention", attention_rule, {A | B | C | Y | Y1, A | B | C | Y | Y1, A | B | C | Y | Y1}, ""},
     once("attention_backward"),

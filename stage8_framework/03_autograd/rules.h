@@ -49,7 +49,7 @@ class WayBack {
 struct Rule {
   const char* name;         // of the operation
   void (*run)(WayBack& b);  // gives a gradient to each input that wants one; nullptr: there is none
-  std::uint32_t needs[3];   // what the gradient of input i needs: input_bit, output_bit
+  std::uint32_t needs[4];   // what the gradient of input i needs: input_bit, output_bit
   const char* reason;       // where there is none: why
   bool is_constant = false;  // and the result counts as a constant; else the call is refused
   std::uint32_t (*also_needs)(const Call& call) = nullptr;  // what depends on attributes

@@ -143,6 +143,11 @@ LayerNorm::LayerNorm(Device& device, std::int64_t channels, double eps) : eps_(e
   add_parameter("weight", weight), add_parameter("bias", bias);
 }
 
+Pair LayerNorm::added(const Tensor& x, const Tensor& branch) const {
+  const Normalized of_sum = add_layernorm(x, branch, weight, bias, eps_);
+  return {of_sum.y, of_sum.sum};
+}
+
 // ---- Text ---------------------------------------------------------------------------------------
 
 Embedding::Embedding(Device& device, std::int64_t rows, std::int64_t channels, std::uint64_t seed) {

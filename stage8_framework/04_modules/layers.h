@@ -66,6 +66,8 @@ class LayerNorm : public Module {
  public:
   LayerNorm(Device& device, std::int64_t channels, double eps = 1e-5);
   Tensor forward(const Tensor& x) override { return layernorm(x, weight, bias, eps_).first; }
+  // The same of x + branch; and that sum.
+  Pair added(const Tensor& x, const Tensor& branch) const;
   Tensor weight, bias;  // (C): 1, 0
 
  private:

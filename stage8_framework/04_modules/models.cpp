@@ -52,9 +52,21 @@ TransformerBlock::TransformerBlock(Device& device, const TransformerSizes& s)
   add_module("norm2", norm2_), add_module("fc", fc_), add_module("out", out_);
 }
 
+namespace {
+// The normalization of x + branch; and that sum.
+Pair normalized(LayerNorm& norm, const Branched& in) {
+  return in.branch.is_defined() ? norm.added(in.x, in.branch) : Pair{norm(in.x), in.x};
+}
+}  // namespace
+
+Branched TransformerBlock::passed(const Branched& in) {
+  const auto [a, x] = normalized(norm1_, in);
+  const auto [b, y] = normalized(norm2_, {x, proj_(self_attention(qkv_(a), heads_, true))});
+  return {y, out_(fc_.activated(b, Activation::gelu))};
+}
 Tensor TransformerBlock::forward(const Tensor& x) {
-  const Tensor y = x + proj_(self_attention(qkv_(norm1_(x)), heads_, true));
-  return y + out_(gelu(fc_(norm2_(y))));
+  const Branched y = passed({x, {}});
+  return y.x + y.branch;
 }
 
 CharacterModel::CharacterModel(Device& device, const TransformerSizes& s)
@@ -78,9 +90,9 @@ Tensor CharacterModel::forward(const Tensor& characters) {
                                 " characters at most");
   const std::int64_t length = characters.shape()[1];
   const Tensor& all = position_.weight;
-  Tensor x = token_(characters) + (length == context ? all : all.slice(0, 0, length));
-  for (const auto& block : blocks_) x = block->forward(x);
-  return head_(norm_(x));
+  Branched x{token_(characters) + (length == context ? all : all.slice(0, 0, length)), {}};
+  for (const auto& block : blocks_) x = block->passed(x);
+  return head_(normalized(norm_, x).first);
 }
 
 }  // namespace framework

@@ -22,10 +22,17 @@ struct TransformerSizes {
   std::int64_t layers, heads, width, context, vocabulary;
 };
 
+// What goes past a branch, and what the branch adds to it; undefined: nothing. The normalization
+// that comes next adds them while it reads them.
+struct Branched {
+  Tensor x, branch;
+};
+
 class TransformerBlock : public Module {
  public:
   TransformerBlock(Device& device, const TransformerSizes& sizes);
   Tensor forward(const Tensor& x) override;
+  Branched passed(const Branched& in);
 
  private:
   std::int64_t heads_;

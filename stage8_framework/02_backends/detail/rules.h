@@ -29,6 +29,8 @@ void infer_argmax(const Call& call, OutputSpec* outputs);
 
 void infer_matmul(const Call& call, OutputSpec* outputs);
 void infer_linear(const Call& call, OutputSpec* outputs);
+void infer_linear_grad_w(const Call& call, OutputSpec* outputs);
+void infer_gelu_linear_backward(const Call& call, OutputSpec* outputs);
 
 void infer_rows(const Call& call, OutputSpec* outputs);           // (x): as x, which has a row
 void infer_rows_backward(const Call& call, OutputSpec* outputs);  // (grad_y, y), of one shape
@@ -62,6 +64,8 @@ Cost cost_of_moves(const Call& call);     // none
 Cost cost_of_gather(const Call& call);    // none; of the first input, what becomes the output
 Cost cost_of_matmul(const Call& call);
 Cost cost_of_linear(const Call& call);
+Cost cost_of_linear_grad_w(const Call& call);
+Cost cost_of_gelu_linear_backward(const Call& call);
 Cost cost_of_conv2d(const Call& call);              // forward
 Cost cost_of_conv2d_backward(const Call& call);     // of either gradient
 Cost cost_of_attention(const Call& call);           // 4 Tq Tk D for each head
@@ -82,6 +86,8 @@ double a_few(const Call&) {
 double roundings_of_reduction(const Call& call);
 double roundings_of_matmul(const Call& call);
 double roundings_of_linear(const Call& call);
+double roundings_of_linear_grad_w(const Call& call);
+double roundings_of_gelu_linear_backward(const Call& call);
 double roundings_of_row(const Call& call);  // two sums along the rows of the first input
 double roundings_of_squared_error(const Call& call);
 double roundings_of_cross_entropy(const Call& call);

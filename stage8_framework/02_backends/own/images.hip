@@ -57,12 +57,12 @@ void run_conv2d_grad_x(const CourseCall& call, hipStream_t stream) {
   run_backward(call, {nullptr, nullptr, floats(grad_x)}, floats(grad_y), floats(grad_x), floats(w),
                p, stream);
 }
-// (grad_y, x) -> grad_w: no launcher reads w for it.
+// (grad_y, x) -> grad_w, grad_bias: no launcher reads w for them.
 void run_conv2d_grad_w(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1], &grad_w = call.outputs[0];
   const conv2d::Problem p = problem_of(call, x, grad_w);
-  run_backward(call, {floats(grad_w), nullptr, nullptr}, floats(grad_y), floats(x), floats(grad_w),
-               p, stream);
+  run_backward(call, {floats(grad_w), floats(call.outputs[1]), nullptr}, floats(grad_y), floats(x),
+               floats(grad_w), p, stream);
 }
 
 // ---- Pooling ------------------------------------------------------------------------------------

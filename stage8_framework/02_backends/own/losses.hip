@@ -11,15 +11,18 @@ namespace {
 
 using vector_add::Multiply;
 
-// Where the parts of a workspace for `rows` rows begin, in bytes.
+// Where the parts of a workspace begin, in bytes: for `rows` rows of a cross-entropy, and sums of
+// `blocks` blocks.
 struct Sections {
   size_t counted = 0, partials = 16, losses, wholes, end;
 
-  explicit Sections(size_t rows) {
-    losses = partials + 2 * losses::kMaxBlocks * sizeof(float);
+  Sections(size_t rows, size_t blocks) {
+    losses = partials + 2 * blocks * sizeof(float);
     wholes = (losses + rows * sizeof(float) + 15) / 16 * 16;
     end = wholes + rows * sizeof(softmax::MaxSum);
   }
+  static Sections of_rows(size_t rows) { return {rows, losses::mean_blocks(rows)}; }
+  static Sections of_elements(size_t n) { return {0, losses::scalar_blocks(n)}; }
 };
 // Where 3.3 leaves the number of a row whose label is none. Nobody reads it here.
 struct BadLabel {
@@ -33,9 +36,8 @@ unsigned long long* bad_label() {
                         })
       .row.data();
 }
-losses::Workspace workspace_of(const CourseCall& call, size_t rows) {
+losses::Workspace workspace_of(const CourseCall& call, size_t rows, const Sections& at) {
   char* const memory = static_cast<char*>(call.workspace);
-  const Sections at(rows);
   return {rows,
           reinterpret_cast<float*>(memory + at.losses),
           reinterpret_cast<softmax::MaxSum*>(memory + at.wholes),
@@ -46,11 +48,14 @@ losses::Workspace workspace_of(const CourseCall& call, size_t rows) {
 
 // ---- squared_error(p, t), and squared_error_backward(grad, p, t) --------------------------------
 
-size_t workspace_of_squared_error(const CourseCall&) { return Sections(0).end; }
+size_t workspace_of_squared_error(const CourseCall& call) {
+  return Sections::of_elements(elements(call.inputs[0])).end;
+}
 void run_squared_error(const CourseCall& call, hipStream_t stream) {
+  const size_t n = elements(call.inputs[0]);
   losses::launch_squared_error_loss(floats(call.outputs[0]), floats(call.inputs[0]),
-                                    floats(call.inputs[1]), elements(call.inputs[0]),
-                                    workspace_of(call, 0), stream);
+                                    floats(call.inputs[1]), n,
+                                    workspace_of(call, 0, Sections::of_elements(n)), stream);
 }
 
 struct SquaredErrorSlope {
@@ -84,11 +89,12 @@ losses::Targets targets_of(const CourseTensor& logits, const CourseTensor& label
 
 const char* supports_cross_entropy(const CourseCall& call) { return supports_targets(call, 0); }
 size_t workspace_of_cross_entropy(const CourseCall& call) {
-  return Sections(rows(call.inputs[0])).end;
+  return Sections::of_rows(rows(call.inputs[0])).end;
 }
 void run_cross_entropy(const CourseCall& call, hipStream_t stream) {
   const losses::Targets targets = targets_of(call.inputs[0], call.inputs[1]);
-  const losses::Workspace workspace = workspace_of(call, targets.rows);
+  const losses::Workspace workspace =
+      workspace_of(call, targets.rows, Sections::of_rows(targets.rows));
   losses::launch_loss_apart(floats(call.outputs[0]), floats(call.inputs[0]), targets, workspace,
                             stream);
 }
@@ -97,7 +103,7 @@ const char* supports_cross_entropy_backward(const CourseCall& call) {
   return supports_targets(call, 1);
 }
 size_t workspace_of_cross_entropy_backward(const CourseCall& call) {
-  return Sections(rows(call.inputs[1])).end + sizeof(float);
+  return Sections::of_rows(rows(call.inputs[1])).end + sizeof(float);
 }
 // A version of 3.3 has the loss, too, and the gradient for a grad of 1: it is multiplied by grad
 // behind it.
@@ -106,12 +112,12 @@ void run_cross_entropy_backward(const CourseCall& call, hipStream_t stream) {
   const size_t n = elements(grad_x);
   if (n == 0) return;
   const losses::Targets targets = targets_of(logits, call.inputs[2]);
-  const losses::Workspace workspace = workspace_of(call, targets.rows);
+  const Sections sections = Sections::of_rows(targets.rows);
+  const losses::Workspace workspace = workspace_of(call, targets.rows, sections);
   if (call.kernel == 0)
     return losses::launch_gradient_apart(floats(grad_x), floats(call.inputs[0]), floats(logits),
                                          targets, workspace, stream);
-  auto* const loss =
-      reinterpret_cast<float*>(static_cast<char*>(call.workspace) + Sections(targets.rows).end);
+  auto* const loss = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + sections.end);
   losses::kVersions[call.kernel - 1].launch.run(loss, floats(grad_x), floats(logits), targets,
                                                 workspace, stream);
   LAUNCH_ON(stream, (elementwise_flat<Multiply, float, float, float>),

@@ -1,11 +1,12 @@
 // Products of matrices, by 2.3 and 4.1.
 #include "stage1_vector/04_activations/activations.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
+#include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/detail/few_results.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
-#include "stage5_training/01_dense_backward/dense_backward.h"
+#include "stage5_training/01_dense_backward/slices.h"
 #include "stage8_framework/02_backends/own/detail/kept.h"
 #include "stage8_framework/02_backends/own/own.h"
 
@@ -56,11 +57,14 @@ bool is_sum_over_samples(const gemm::Product& p) {
   return p.layout == gemm::Layout::TN && p.batch == 1 && p.lda == p.M && p.ldb == p.N &&
          dense_backward::count_slices(p.K, p.N, p.M) > 1;
 }
+dense_backward::Workspace& workspace_of(size_t batch, size_t in, size_t out) {
+  return kept<dense_backward::Workspace>({batch, in, out},
+                                         [&] { return dense_backward::Workspace(batch, in, out); });
+}
 void run_in_slices(const gemm::Product& p, hipStream_t stream) {
-  auto& workspace = kept<dense_backward::Workspace>(
-      {p.K, p.N, p.M}, [&] { return dense_backward::Workspace(p.K, p.N, p.M); });
   dense_backward::launch_grad_w_in_slices({p.c, nullptr, nullptr}, p.a, p.b, p.K,
-                                          {p.N, p.M, nullptr, nullptr}, 0, workspace, stream);
+                                          {p.N, p.M, nullptr, nullptr}, 0,
+                                          workspace_of(p.K, p.N, p.M), stream);
 }
 
 void run_matmul(const CourseCall& call, hipStream_t stream) {
@@ -153,6 +157,37 @@ void run_linear(const CourseCall& call, hipStream_t stream) {
   }
 }
 
+// ---- The gradients of linear --------------------------------------------------------------------
+
+// By 5.1: grad_w is a product, grad_y^T x, whose tiles of grad_y make the bias's, too.
+void run_linear_grad_w(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1];
+  const size_t batch = rows(grad_y), in = columns(x), out = columns(grad_y);
+  dense_backward::launch_grad_parameters(
+      {floats(call.outputs[0]), floats(call.outputs[1]), nullptr}, floats(grad_y), floats(x), batch,
+      {in, out, nullptr, nullptr}, 0, workspace_of(batch, in, out), stream);
+}
+
+// The epilogue of a layer's product that goes back through gelu: its sums are not stored.
+struct TimesSlope {
+  const float* bias;  // may be null
+  const float* grad_y;
+  size_t columns;
+  __device__ float operator()(float sum, size_t row, size_t col, const float*) const {
+    const float x = bias == nullptr ? sum : sum + bias[col];
+    return grad_y[row * columns + col] * activations::GeluTanh{}.derivative(x);
+  }
+};
+void run_gelu_linear_backward(const CourseCall& call, hipStream_t stream) {
+  const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
+  if (elements(grad_y) == 0) return;
+  gemm::Product p = gemm::contiguous(floats(call.outputs[0]), floats(x), floats(w), rows(grad_y),
+                                     columns(grad_y), columns(x));
+  p.layout = gemm::Layout::NT, p.ldb = columns(x);
+  gemm::best<gemm::Layouts<gemm::Layout::NT>>(
+      p, TimesSlope{floats(call.inputs[3]), floats(grad_y), columns(grad_y)}, stream);
+}
+
 size_t workspace_of_linear(const CourseCall& call) {
   return call.kernel == 0 ? 0 : gemv::kMaxPartials * sizeof(float);
 }
@@ -162,7 +197,9 @@ size_t workspace_of_linear(const CourseCall& call) {
 std::vector<Operation> products() {
   return {{"matmul", supports_matmul, run_matmul, name_of<gemm::kVersions>},
           {"linear", supports_linear, run_linear, name_of<dense::kVersions<dense::Linear>>,
-           workspace_of_linear}};
+           workspace_of_linear},
+          {"linear_grad_w", unless_plain, run_linear_grad_w},
+          {"gelu_linear_backward", unless_plain, run_gelu_linear_backward}};
 }
 
 }  // namespace own

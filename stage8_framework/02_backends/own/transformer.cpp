@@ -84,7 +84,15 @@ void run_layernorm(const CourseCall& call, hipStream_t stream) {
   layernorm::forward(pass.y, pass.mean, pass.rstd, floats(x), pass.gain, pass.bias, pass.rows,
                      pass.cols, pass.eps, stream);
 }
-// (grad_y, x, gain, mean, rstd) -> grad_x, grad_gain, grad_bias
+// (x, residual, gain, bias) -> y, mean, rstd, sum
+void run_add_layernorm(const CourseCall& call, hipStream_t stream) {
+  const auto in = [&](int i) { return floats(call.inputs[i]); };
+  const auto out = [&](int i) { return floats(call.outputs[i]); };
+  layernorm::forward_residual(out(3), out(0), out(1), out(2), in(0), in(1), in(2), in(3),
+                              rows(call.inputs[0]), columns(call.inputs[0]),
+                              static_cast<float>(call.attributes[0]), stream);
+}
+// (grad_y, x, gain, mean, rstd, grad_residual) -> grad_x, grad_gain, grad_bias
 const char* supports_layernorm_backward(const CourseCall& call) {
   if (columns(call.inputs[1]) == 0) return "rows of no elements";
   return unless_plain(call);
@@ -97,12 +105,12 @@ void run_layernorm_backward(const CourseCall& call, hipStream_t stream) {
   float* const grad_gain = floats(call.outputs[1]);
   float* const grad_bias = floats(call.outputs[2]);
   const layernorm_backward::Pass pass{
-      floats(call.outputs[0]), in(0), in(1), in(2), in(3), in(4), nullptr, count, cols};
+      floats(call.outputs[0]), in(0), in(1), in(2), in(3), in(4), in(5), count, cols};
   if (call.kernel > 0)
     return layernorm_backward::kVersions[call.kernel - 1].launch(grad_gain, grad_bias, pass,
                                                                  workspace, stream);
   layernorm_backward::backward(pass.grad_x, grad_gain, grad_bias, in(0), in(1), in(2), in(3), in(4),
-                               nullptr, count, cols, workspace, stream);
+                               in(5), count, cols, workspace, stream);
 }
 
 // ---- Attention: q (B, H, Tq, D), k, v (B, H, Tk, D) -> out, lse (B, H, Tq) ----------------------
@@ -188,6 +196,7 @@ std::vector<Operation> transformer() {
           {"embedding_backward", supports_embedding, run_embedding_backward, nullptr,
            workspace_of_embedding_backward},
           {"layernorm", supports_layernorm, run_layernorm, name_of<layernorm::kVersions>},
+          {"add_layernorm", supports_layernorm, run_add_layernorm},
           {"layernorm_backward", supports_layernorm_backward, run_layernorm_backward,
            name_of<layernorm_backward::kVersions>},
           {"attention", supports_attention, run_attention, name_of<attention::kVersions>,

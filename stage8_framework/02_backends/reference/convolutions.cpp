@@ -2,6 +2,7 @@
 //
 //   x (N, C, H, W)   w (K, C, R, S)   bias (K)   y (N, K, P, Q); pooling: y, argmax (N, C, P, Q)
 #include <cmath>
+#include <vector>
 
 #include "stage8_framework/02_backends/reference/operations.h"
 
@@ -101,9 +102,15 @@ void conv2d_grad_x(const Arguments& arguments) {
   sums.store();
 }
 
-// ... and x times the gradient of y to w.
+// ... and x times the gradient of y to w. The bias has taken part in every element of y.
 void conv2d_grad_w(const Arguments& arguments) {
   const Numbers grad_y = arguments.in(0), x = arguments.in(1), grad_w = arguments.out(0);
+  const Numbers grad_bias = arguments.out(1);
+  std::vector<double> of_bias(static_cast<size_t>(grad_y.extent(1)));
+  for_each_output(grad_y, [&](Integer n, Integer k, Integer p, Integer q) {
+    of_bias[static_cast<size_t>(k)] += grad_y(n, k, p, q);
+  });
+  for (Integer k = 0; k < grad_y.extent(1); ++k) grad_bias(k) = of_bias[static_cast<size_t>(k)];
   Totals sums(grad_w);
   for_each_product(
       x, grad_w, grad_y, window_of(arguments, 0),

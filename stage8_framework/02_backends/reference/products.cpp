@@ -37,23 +37,58 @@ double activated(Integer activation, double x) {
   }
 }
 
+// What unit n of a layer makes of a row, before its activation.
+double sum_of_unit(const Numbers& row, const Numbers& w, const Numbers& bias, Integer n) {
+  double sum = 0;
+  for (Integer k = 0; k < w.extent(1); ++k) sum += row(k) * w(n, k);
+  return bias.is_present() ? sum + bias(n) : sum;
+}
+
 // y[..., n] = f(sum over k of x[..., k] w[n, k] + bias[n])
 void linear(const Arguments& arguments) {
   const Numbers x = arguments.in(0), w = arguments.in(1), bias = arguments.in(2);
   const Numbers y = arguments.out(0);
   for (Integer i = 0; i < y.parts(1); ++i) {
     const Numbers row_x = x.part(i, 1), row_y = y.part(i, 1);
-    for (Integer n = 0; n < w.extent(0); ++n) {
+    for (Integer n = 0; n < w.extent(0); ++n)
+      row_y(n) = activated(arguments.whole(0), sum_of_unit(row_x, w, bias, n));
+  }
+}
+
+// grad_w[o, k] = sum over rows of grad_y[row, o] x[row, k]    grad_bias[o] = sum of grad_y[row, o]
+void linear_grad_w(const Arguments& arguments) {
+  const Numbers grad_y = arguments.in(0), x = arguments.in(1);
+  const Numbers grad_w = arguments.out(0), grad_bias = arguments.out(1);
+  for (Integer o = 0; o < grad_w.extent(0); ++o) {
+    double of_bias = 0;
+    for (Integer row = 0; row < grad_y.parts(1); ++row) of_bias += grad_y.part(row, 1)(o);
+    grad_bias(o) = of_bias;
+    for (Integer k = 0; k < grad_w.extent(1); ++k) {
       double sum = 0;
-      for (Integer k = 0; k < w.extent(1); ++k) sum += row_x(k) * w(n, k);
-      if (bias.is_present()) sum += bias(n);
-      row_y(n) = activated(arguments.whole(0), sum);
+      for (Integer row = 0; row < grad_y.parts(1); ++row)
+        sum += grad_y.part(row, 1)(o) * x.part(row, 1)(k);
+      grad_w(o, k) = sum;
     }
   }
 }
 
+// grad[..., n] = grad_y[..., n] times the slope of gelu at x w^T + bias
+void gelu_linear_backward(const Arguments& arguments) {
+  const Numbers grad_y = arguments.in(0), x = arguments.in(1), w = arguments.in(2);
+  const Numbers bias = arguments.in(3), grad = arguments.out(0);
+  for (Integer i = 0; i < grad.parts(1); ++i)
+    for (Integer n = 0; n < w.extent(0); ++n)
+      grad.part(i, 1)(n) = grad_y.part(i, 1)(n) * activations::GeluTanh::derivative_cpu(
+                                                      sum_of_unit(x.part(i, 1), w, bias, n));
+}
+
 }  // namespace
 
-std::vector<Operation> products() { return {{"matmul", matmul}, {"linear", linear}}; }
+std::vector<Operation> products() {
+  return {{"matmul", matmul},
+          {"linear", linear},
+          {"linear_grad_w", linear_grad_w},
+          {"gelu_linear_backward", gelu_linear_backward}};
+}
 
 }  // namespace reference

@@ -50,8 +50,8 @@ void softmax_backward(const Arguments& arguments) {
 
 // y[c] = (x[c] - mean) rstd gain[c] + bias[c]; rstd = 1 / sqrt(mean of (x[c] - mean)^2 + eps), or 0
 // where that is a division by 0.
-void layernorm(const Arguments& arguments) {
-  const Numbers x = arguments.in(0), gain = arguments.in(1), bias = arguments.in(2);
+void normalize(const Arguments& arguments, const Numbers& x, const Numbers& gain,
+               const Numbers& bias) {
   const Numbers y = arguments.out(0), means = arguments.out(1), rstds = arguments.out(2);
   for (Integer r = 0; r < x.parts(1); ++r) {
     const Numbers row = x.part(r, 1), out = y.part(r, 1);
@@ -66,13 +66,25 @@ void layernorm(const Arguments& arguments) {
     means[r] = mean, rstds[r] = rstd;
   }
 }
+void layernorm(const Arguments& arguments) {
+  normalize(arguments, arguments.in(0), arguments.in(1), arguments.in(2));
+}
+// The same of sum = x + residual, which is stored, too.
+void add_layernorm(const Arguments& arguments) {
+  const Numbers x = arguments.in(0), residual = arguments.in(1), sum = arguments.out(3);
+  for (Integer r = 0; r < x.parts(1); ++r)
+    for (Integer c = 0; c < x.extent(-1); ++c)
+      sum.part(r, 1)(c) = x.part(r, 1)(c) + residual.part(r, 1)(c);
+  normalize(arguments, sum, arguments.in(2), arguments.in(3));
+}
 
 // With n[r,c] = (x[r,c] - mean[r]) rstd[r] and g[r,c] = grad_y[r,c] gain[c],
 //   grad_x[r,c]  = rstd[r] (g[r,c] - mean over k of g[r,k] - n[r,c] mean over k of g[r,k] n[r,k])
 //   grad_gain[c] = sum over r of grad_y[r,c] n[r,c]      grad_bias[c] = sum over r of grad_y[r,c]
+// and grad_residual is added to grad_x.
 void layernorm_backward(const Arguments& arguments) {
   const Numbers grad_y = arguments.in(0), x = arguments.in(1), gain = arguments.in(2);
-  const Numbers means = arguments.in(3), rstds = arguments.in(4);
+  const Numbers means = arguments.in(3), rstds = arguments.in(4), residual = arguments.in(5);
   const Numbers grad_x = arguments.out(0), grad_gain = arguments.out(1),
                 grad_bias = arguments.out(2);
   const Integer cols = x.extent(-1);
@@ -85,8 +97,10 @@ void layernorm_backward(const Arguments& arguments) {
       sum_n += grad(c) * gain(c) * normal(r, c);
     }
     const double count = static_cast<double>(cols);
-    for (Integer c = 0; c < cols; ++c)
-      out(c) = rstds[r] * (grad(c) * gain(c) - sum / count - normal(r, c) * sum_n / count);
+    for (Integer c = 0; c < cols; ++c) {
+      const double past = residual.is_present() ? double{residual.part(r, 1)(c)} : 0;
+      out(c) = rstds[r] * (grad(c) * gain(c) - sum / count - normal(r, c) * sum_n / count) + past;
+    }
   }
   for (Integer c = 0; c < cols; ++c) {
     double sum = 0, sum_n = 0;
@@ -105,6 +119,7 @@ std::vector<Operation> rows() {
           {"log_softmax", log_softmax},
           {"softmax_backward", softmax_backward},
           {"layernorm", layernorm},
+          {"add_layernorm", add_layernorm},
           {"layernorm_backward", layernorm_backward}};
 }
 

@@ -24,6 +24,7 @@ void conv2d_rule(WayBack& b);
 void maxpool2d_rule(WayBack& b);
 void embedding_rule(WayBack& b);
 void layernorm_rule(WayBack& b);
+void add_layernorm_rule(WayBack& b);
 void attention_rule(WayBack& b);
 
 }  // namespace framework
