@@ -156,15 +156,17 @@ TEST_CASE("the versions of floats stay within the bound of float arithmetic") {
 }
 
 TEST_CASE("no version of floats needs more alignment than its elements") {
-  for (const auto& [a, b, c, workspace] : std::vector<std::array<size_t, 4>>{
-           {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {2, 3, 1, 0}, {0, 0, 0, 4}}) {
-    CAPTURE(a, b, c, workspace);
+  // Elements of a, b and c, and bytes of the workspace, behind a 16-byte boundary.
+  constexpr std::array<size_t, 4> kOffsets[] = {
+      {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {2, 3, 1, 0}, {0, 0, 0, 4}};
+  for (const auto& offsets : kOffsets) {
+    CAPTURE(offsets[0], offsets[1], offsets[2], offsets[3]);
     Variant options;
-    options.offset_a = a, options.offset_b = b, options.offset_c = c;
+    options.offset_a = offsets[0], options.offset_b = offsets[1], options.offset_c = offsets[2];
     for (const size_t K : {88, 87}) {
       gemm_test::Problem problem = wide_problem({72, 80, K}, options);
       for_each_version_of_floats(
-          [&](auto launch) { REQUIRE_OK(problem.check(with_workspace(launch, workspace))); });
+          [&](auto launch) { REQUIRE_OK(problem.check(with_workspace(launch, offsets[3]))); });
     }
   }
 }
