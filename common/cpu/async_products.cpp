@@ -58,10 +58,12 @@ bool same(const Product& a, const Product& b) {
 
 unsigned size_of(Element element) { return element == Element::tf32 ? 4 : 2; }
 
-// The element whose bits these are, in the lower half if it has 16.
+// The element whose bits these are, in the lower half if it has 16. Of tf32 it ignores the last 13,
+// as NVIDIA's units do.
 float decode(Element element, unsigned bits) {
   if (element == Element::bfloat16) return bfloat16_bits_to_float(static_cast<std::uint16_t>(bits));
   if (element == Element::half) return half_bits_to_float(static_cast<std::uint16_t>(bits));
+  bits &= ~0x1FFFu;
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;

@@ -1,4 +1,5 @@
-// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32.
+// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32, and
+// those of floats.
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 #include <algorithm>
@@ -9,8 +10,11 @@
 #include "common/device_buffer.h"
 #include "common/measure.h"
 #include "common/random.h"
+#include "common/rounding.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage2_matrix/03_gemm/reference.h"
+#include "stage2_matrix/04_gemm_mixed/accurate.h"
 #include "stage2_matrix/04_gemm_mixed/reference.h"
 
 namespace {
@@ -21,6 +25,8 @@ constexpr size_t kRows = 16;  // of C that are compared with the reference
 constexpr double kSettleMs = 500;
 // Products of few rows that are printed beside the others: one reads B and does little else.
 constexpr size_t kFewRowsPrinted[] = {16, 64, 128};
+// The products of floats, M = N = K.
+constexpr size_t kFloatsPrinted[] = {4096, 8192};
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -29,29 +35,34 @@ constexpr blas::Input kInput<gpu::half> = blas::Input::float16;
 template <>
 constexpr blas::Input kInput<gpu::bfloat16> = blas::Input::bfloat16;
 
-// A and B on the device, the place for C, and the reference of some rows of C.
-template <class T>
+// A and B on the device, the place for C, and the reference of some rows of C. kRounded: A and B
+// are rounded to T; else T is float, and they keep all of its bits.
+template <class T, bool kRounded = true>
 struct Problem {
-  Problem(size_t rows, const Options& options)
+  Problem(size_t rows, size_t columns, size_t depth, std::uint64_t random_seed)
       : M(rows),
-        N(options.sizes[1]),
-        K(options.sizes[2]),
-        seed(options.seed),
-        d_floats(std::max(M * K, K * N)),
+        N(columns),
+        K(depth),
+        seed(random_seed),
+        d_floats(kRounded ? std::max(M * K, K * N) : 0),
         d_a(M * K),
         d_b(K * N),
         d_c(M * N),
         sample(choose_rows(M, N, kRows, seed)) {}
 
-  // Fills A and B with rounded numbers in [-1, 1), or with integers in [-3, 3], and computes the
-  // reference. The sums of integers stay below 2^24, so float adds them exactly in every order.
+  // Fills A and B with numbers in [-1, 1), or with integers in [-3, 3], and computes the reference.
+  // The sums of integers stay below 2^24, so float adds them exactly in every order.
   using Fill = void (*)(float* out, size_t n, std::uint64_t seed, std::uint32_t stream,
                         hipStream_t queue);
   void fill(Fill launch_fill) {
     std::uint32_t stream = 0;
     for (gpu::DeviceBuffer<T>* matrix : {&d_a, &d_b}) {
-      launch_fill(d_floats.data(), matrix->size(), seed, stream++, nullptr);
-      gemm_mixed::launch_round<T>(matrix->data(), d_floats.data(), matrix->size());
+      if constexpr (kRounded) {
+        launch_fill(d_floats.data(), matrix->size(), seed, stream++, nullptr);
+        gemm_mixed::launch_round<T>(matrix->data(), d_floats.data(), matrix->size());
+      } else {
+        launch_fill(matrix->data(), matrix->size(), seed, stream++, nullptr);
+      }
     }
     RowSample rows_of_a = sample;
     rows_of_a.cols = K;
@@ -64,10 +75,43 @@ struct Problem {
   Comparison compare_exactly() const {
     return sample.compare(d_c.data(), want.value, [](size_t) { return 0.0; });
   }
+  // Floats within the bound of 2.3.
   Comparison compare() const {
+    const double terms = static_cast<double>(K);
     return sample.compare(d_c.data(), want.value, [&](size_t i) {
-      return gemm_mixed::mean_zero_bound(static_cast<double>(K), want.squares[i]);
+      return kRounded ? gemm_mixed::mean_zero_bound(terms, want.squares[i])
+                      : rounding::mean_zero_bound(terms + 2, want.squares[i], want.value[i]);
     });
+  }
+
+  // What the rows of its table share. `few`: C has few rows. With many no bytes and no limit:
+  // float's units, whose rate is measured, say nothing about matrix units.
+  Measured measured(const Options& options, bool few = false) {
+    const double operations =
+        2 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+    const double bytes = static_cast<double>(d_a.bytes() + d_b.bytes() + d_c.bytes());
+    Measured row;
+    row.work =
+        few ? Work{bytes, operations, Work::Limit::read} : Work{0, operations, Work::Limit::none};
+    row.verify = [this] { return compare(); };
+    row.verify_exactly = [this] { return compare_exactly(); };
+    row.outputs = {{d_c.data(), d_c.bytes()}};
+    row.shape = {M, N};
+    row.settle_ms = options.quick || gpu::kBackend == std::string("cpu") ? 0 : kSettleMs;
+    return row;
+  }
+
+  // Checks and times the rows of `table`, which is called `of` and its sizes.
+  void run(const std::string& of, Measurement& table, Report& report) {
+    fill(random_numbers::launch_fill_integers);
+    table.check_exactly();
+    fill(random_numbers::launch_fill_uniform);
+    report.table(title(of, M, N, K), sample.text.empty() ? reference_ms : 0, sample.text);
+    table.run(report);
+  }
+
+  static std::string title(const std::string& of, size_t M, size_t N, size_t K) {
+    return of + "   M=" + size_text(M) + " N=" + size_text(N) + " K=" + size_text(K);
   }
 
   size_t M, N, K;
@@ -80,31 +124,13 @@ struct Problem {
   double reference_ms = 0;
 };
 
-template <class T>
-std::string title(size_t M, size_t N, size_t K) {
-  return std::string(gemm_mixed::kTypeName<T>) + "   M=" + size_text(M) + " N=" + size_text(N) +
-         " K=" + size_text(K);
-}
-
 // The table of C (rows, N).
 template <class T>
 void run(size_t rows, const Options& options, Report& report) {
-  Problem<T> p(rows, options);
+  if (!wants_any(options, gemm_mixed::kVersions<T>)) return;
+  Problem<T> p(rows, options.sizes[1], options.sizes[2], options.seed);
   const bool few = p.M <= gemm_mixed::kFewRows;
-  const double multiplications =
-      static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
-  const double inputs = static_cast<double>(p.d_a.bytes() + p.d_b.bytes());
-  Measured row;
-  // With many rows no bytes and no limit: float's units, whose rate is measured, say nothing about
-  // matrix units.
-  row.work = few ? Work{inputs + static_cast<double>(p.d_c.bytes()), 2 * multiplications,
-                        Work::Limit::read}
-                 : Work{0, 2 * multiplications, Work::Limit::none};
-  row.verify = [&p] { return p.compare(); };
-  row.verify_exactly = [&p] { return p.compare_exactly(); };
-  row.outputs = {{p.d_c.data(), p.d_c.bytes()}};
-  row.shape = {p.M, p.N};
-  row.settle_ms = options.quick || gpu::kBackend == std::string("cpu") ? 0 : kSettleMs;
+  Measured row = p.measured(options, few);
 
   // Few rows take about as long as what is timed in graphs: all of their versions are.
   Measurement table(options, (few ? 4 : 1) * Measurement::kGraphBelow);
@@ -129,13 +155,40 @@ void run(size_t rows, const Options& options, Report& report) {
     };
     table.version(version, row);
   }
-  p.fill(random_numbers::launch_fill_integers);
-  table.check_exactly();
-  p.fill(random_numbers::launch_fill_uniform);
-  const bool whole = p.sample.text.empty();
-  report.table(title<T>(p.M, p.N, p.K), whole ? p.reference_ms : 0, p.sample.text);
-  table.run(report);
+  p.run(gemm_mixed::kTypeName<T>, table, report);
   for (const Row& out : left_out) report.add(out);
+}
+
+// The table of floats.
+void run_floats(size_t M, size_t N, size_t K, const Options& options, Report& report) {
+  if (!wants_any(options, gemm_mixed::kVersionsOfFloats)) return;
+  Problem<float, false> p(M, N, K, options.seed);
+  gpu::DeviceBuffer<unsigned char> workspace(gemm_mixed::workspace_bytes(M, K));
+  Measured row = p.measured(options);
+  Measurement table(options);
+  if (blas::available()) {
+    row.launch = [&p](hipStream_t stream) {
+      blas::gemm(false, false, p.M, p.N, p.K, 1, p.d_a.data(), p.K, p.d_b.data(), p.N, 0,
+                 p.d_c.data(), p.N, stream);
+    };
+    table.peer(blas::name(), row);
+  }
+  row.outputs.push_back({workspace.data(), workspace.bytes()});
+  for (const auto& version : gemm_mixed::kVersionsOfFloats) {
+    const auto launch = version.launch;
+    row.launch = [&p, &workspace, launch](hipStream_t stream) {
+      launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, workspace.data(), stream);
+    };
+    table.version(version, row);
+  }
+  p.run("fp32 by three tf32 products   NN", table, report);
+}
+
+std::vector<VersionInfo> all_versions() {
+  std::vector<VersionInfo> versions = version_infos(gemm_mixed::kVersions<gpu::bfloat16>);
+  for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFloats))
+    versions.push_back(info);
+  return versions;
 }
 
 }  // namespace
@@ -143,22 +196,30 @@ void run(size_t rows, const Options& options, Report& report) {
 int main(int argc, char** argv) {
   const ProgramInfo program{"2.4",
                             "gemm_mixed",
-                            "C = A B on matrix units: bf16, fp16, tf32",
+                            "C = A B on matrix units: bf16, fp16, tf32, fp32",
                             {{"M", 8192, 160, 129}, {"N", 8192, 160, 65}, {"K", 8192, 160, 255}},
-                            version_infos(gemm_mixed::kVersions<gpu::bfloat16>)};
+                            all_versions()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const double M = static_cast<double>(options.sizes[0]);
     const double N = static_cast<double>(options.sizes[1]);
     const double K = static_cast<double>(options.sizes[2]);
-    // Of tf32, the largest type, and of the floats that are rounded to it.
-    require_device_memory(sizeof(float) * (M * K + K * N + M * N + std::max(M * K, K * N)));
+    // Of tf32, the largest type, and of the floats that are rounded to it; or of floats and the
+    // parts of A.
+    require_device_memory(sizeof(float) * (M * K + K * N + M * N + std::max(2 * M * K, K * N)));
     report.limits(timing::measure_limits(options));
-    report.headline(title<gpu::bfloat16>(8192, 8192, 8192));
+    report.headline(
+        Problem<gpu::bfloat16>::title(gemm_mixed::kTypeName<gpu::bfloat16>, 8192, 8192, 8192));
     run<gpu::bfloat16>(options.sizes[0], options, report);
     run<gpu::half>(options.sizes[0], options, report);
     run<float>(options.sizes[0], options, report);
-    if (options.sizes_given || options.quick || gemm_mixed::kOnCpu) return;
+    if (options.sizes_given || options.quick || gemm_mixed::kOnCpu) {
+      // three_products wants rows of 16 bytes.
+      const size_t columns = options.sizes_given ? options.sizes[1] : options.sizes[1] / 4 * 4;
+      run_floats(options.sizes[0], columns, options.sizes[2], options, report);
+      return;
+    }
     for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
+    for (const size_t size : kFloatsPrinted) run_floats(size, size, size, options, report);
   });
 }

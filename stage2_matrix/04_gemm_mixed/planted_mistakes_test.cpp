@@ -1,5 +1,7 @@
 // What the checks of the products must catch.
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <vector>
 
@@ -171,5 +173,23 @@ TEST_CASE("mistakes where the blocks of a cluster add slices are caught", "[harn
 
 TEST_CASE("mistakes with stores through the TMA are caught", "[harness]") {
   require_caught(kStoreMistakes, {StoreMistake::no_swizzle});
+}
+
+TEST_CASE("floats that nobody has rounded are multiplied without their last 13 bits", "[harness]") {
+  auto problem = integer_problem<float>({16, 16, 8});
+  for (Guarded<float>* matrix : {&problem.d_a, &problem.d_b}) {
+    std::vector<float> values = matrix->to_host();
+    for (float& value : values) {
+      std::uint32_t bits;
+      std::memcpy(&bits, &value, sizeof bits);
+      bits |= 0x1FFFu;
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    HIP_CHECK(hipMemcpy(matrix->data(), values.data(), values.size() * sizeof(float),
+                        hipMemcpyHostToDevice));
+  }
+  REQUIRE(!problem.check(gemm_mixed::launch_naive<float>, true).ok);
+  REQUIRE_OK(problem.check(gemm_mixed::launch_mma_sync<float>, true));
+  REQUIRE_OK(problem.check(gemm_mixed::launch_register_operand<float>, true));
 }
 #endif

@@ -144,9 +144,10 @@ __device__ inline void load_transposed(unsigned (&words)[4], const uint4* row) {
   }
 }
 
-// sum + the product of two words.
+// sum + the product of two words. Of a tf32, as NVIDIA's units do, it ignores the last 13 bits.
 template <class T>
 __device__ inline float multiply_words(unsigned a, unsigned b, float sum) {
+  if (sizeof(T) == 4) a &= ~0x1FFFu, b &= ~0x1FFFu;
   T numbers_a[4 / sizeof(T)], numbers_b[4 / sizeof(T)];
   memcpy(numbers_a, &a, sizeof a);
   memcpy(numbers_b, &b, sizeof b);

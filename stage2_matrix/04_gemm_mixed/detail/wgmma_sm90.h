@@ -189,8 +189,13 @@ __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned 
         "%68", "%69", ", 1");
 }
 
-// For tf32: a b^T, where a (64, 8) is in registers and b (256, 8) has K along its rows. A register
-// is an element: row t%32/4, column t%4; 8 rows further; 4 columns further; both.
+// For tf32: a b^T, where a (64, 8) is in registers and b (n, 8) has K along its rows, n = 128 or
+// 256. A register is an element: row t%32/4, column t%4; 8 rows further; 4 columns further; both.
+__device__ __forceinline__ void multiply_held_rows(float (&sums)[64], const unsigned (&a)[4],
+                                                   Descriptor b, bool add) {
+  WGMMA("m64n128k8", "tf32", WGMMA_64, WGMMA_SUMS_64, "{%64, %65, %66, %67}", WGMMA_FRAGMENT, "%68",
+        "%69", "");
+}
 __device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const unsigned (&a)[4],
                                                    Descriptor b, bool add) {
   WGMMA("m64n256k8", "tf32", WGMMA_128, WGMMA_SUMS_128, "{%128, %129, %130, %131}", WGMMA_FRAGMENT,

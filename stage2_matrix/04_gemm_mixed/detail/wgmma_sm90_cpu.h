@@ -58,10 +58,11 @@ __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned 
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
   begin_product(sums, {0, b, 128, cpu::Element::bfloat16, true, false, add}, a, site);
 }
-__device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const unsigned (&a)[4],
+template <int kSums>
+__device__ __forceinline__ void multiply_held_rows(float (&sums)[kSums], const unsigned (&a)[4],
                                                    Descriptor b, bool add,
                                                    CPU_SITE("multiply_held_rows()")) {
-  begin_product(sums, {0, b, 256, cpu::Element::tf32, true, true, add}, a, site);
+  begin_product(sums, {0, b, 2 * kSums, cpu::Element::tf32, true, true, add}, a, site);
 }
 
 }  // namespace gemm_mixed
