@@ -4,6 +4,8 @@
 //   HIP    hiprtc              compiles, the runtime loads   common/hip/runtime_compiler.cpp
 //   CPU    $CXX, g++, clang++  compiles, dlopen loads        common/cpu/runtime_compiler.cpp
 //
+// Options of $CXX come behind the usual ones, so that they count: CXX="g++ -O1".
+//
 // A text is compiled once in a process. What came of it is kept on the disk for later ones
 // (common/code_cache.h). A kernel of the CPU backend is a function that does the work of one block:
 //

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -121,14 +122,20 @@ const Compiler& compiler() {
   return once;
 }
 
+// The command but for its files. The options of $CXX come last, so that they count.
 // A product and the sum behind it stay two roundings, as in cmake/formulas.cmake. The functions of
 // the mathematical library are called, never worked out by the compiler: it would round better.
-std::vector<std::string> options() {
-  std::vector<std::string> all = words_of(
+std::vector<std::string> command_of_compiler() {
+  const std::vector<std::string>& chosen = compiler().command;
+  const auto is_option = [](const std::string& word) { return word[0] == '-'; };
+  const auto chosen_options = std::find_if(chosen.begin(), chosen.end(), is_option);
+  std::vector<std::string> all(chosen.begin(), chosen_options);
+  const std::vector<std::string> usual = words_of(
       "-x c++ -std=c++17 -O3 -w -pipe -shared -fPIC -ffp-contract=off -fno-math-errno "
       "-fno-trapping-math -fno-builtin-expf -fno-builtin-logf -fno-builtin-tanhf "
-      "-fno-builtin-powf -fno-builtin-sqrtf");
-  for (const std::string& option : words_of(COURSE_CPU_OPTIONS)) all.push_back(option);
+      "-fno-builtin-powf -fno-builtin-sqrtf " COURSE_CPU_OPTIONS);
+  all.insert(all.end(), usual.begin(), usual.end());
+  all.insert(all.end(), chosen_options, chosen.end());
   return all;
 }
 
@@ -170,8 +177,7 @@ class SharedObject : public LoadedCode {
 
 std::string compiler_identity() {
   std::string identity = compiler().version;
-  for (const std::string& word : compiler().command) identity += " " + word;
-  for (const std::string& option : options()) identity += " " + option;
+  for (const std::string& word : command_of_compiler()) identity += " " + word;
   static const std::string of_machine = processor();
   return identity + "\n" + of_machine;
 }
@@ -180,8 +186,7 @@ std::string code_of(const std::string& source) {
   const TemporaryFolder folder;
   const std::string text = folder.file("fused.cpp"), made = folder.file("fused.so");
   write_file(text, source);
-  std::vector<std::string> command = compiler().command;
-  for (const std::string& option : options()) command.push_back(option);
+  std::vector<std::string> command = command_of_compiler();
   command.insert(command.end(), {text, "-o", made});
   const child_process::Ended result = run(command, folder.path());
   if (result.exit_code != 0)

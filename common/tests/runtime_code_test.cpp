@@ -222,6 +222,18 @@ TEST_CASE("a compiler that fails or hangs is named and leaves nothing") {
   CHECK(leftovers(temporary) == 0);
 }
 
+TEST_CASE("the options of $CXX come behind all others, so that they count") {
+  const Folder folder;
+  const std::string compiler =
+      stand_in(folder,
+               "case \"$*\" in *--version) echo 'stand-in 1.0'; exit;; esac\n"
+               "echo \"fused.cpp:1: error: $*\"; exit 1\n");
+  const Outcome outcome =
+      child_with("CXX='" + compiler + " -O1' COURSE_CACHE_DIR='" + folder / "cache" + "'");
+  CHECK(outcome.text.find(" -O3 ") < outcome.text.find(" -O1 "));
+  CHECK(outcome.says(" -O1 "));
+}
+
 TEST_CASE("folders of processes that were killed are removed later on") {
   const Folder folder;
   const fs::path old = folder.path / "gpu-course-abcdef", fresh = folder.path / "gpu-course-ghijkl";

@@ -13,13 +13,18 @@ void check(const ModelSizes& sizes) {
   transformer_block::check({sizes.batch, sizes.context, sizes.width, sizes.heads});
 }
 
+double warm_cosine(double highest, std::uint64_t done, std::uint64_t steps, std::uint64_t warm,
+                   double last) {
+  const double at = static_cast<double>(done), begin = static_cast<double>(warm);
+  if (done < warm) return highest * (at + 1) / begin;
+  const double way =
+      std::min((at - begin) / std::max(static_cast<double>(steps) - begin, 1.0), 1.0);
+  return highest * (last + (1 - last) * (1 + std::cos(std::acos(-1.0) * way)) / 2);
+}
+
 double learning_rate(const Settings& settings, std::uint64_t t) {
-  const double steps = static_cast<double>(settings.steps), step = static_cast<double>(t);
-  const double warm = static_cast<double>(std::min(settings.steps / 10, kMostWarmUp));
-  const double highest = static_cast<double>(settings.hyper.learning_rate);
-  if (step < warm) return highest * (step + 1) / warm;
-  const double done = std::min((step - warm) / std::max(steps - warm, 1.0), 1.0);
-  return highest * (kLastRate + (1 - kLastRate) * (1 + std::cos(std::acos(-1.0) * done)) / 2);
+  return warm_cosine(static_cast<double>(settings.hyper.learning_rate), t, settings.steps,
+                     std::min(settings.steps / 10, kMostWarmUp), kLastRate);
 }
 
 }  // namespace train_shakespeare

@@ -47,8 +47,12 @@ struct Settings : train_toy::Settings {
 inline constexpr size_t kMostWarmUp = 100;  // steps
 inline constexpr double kLastRate = 0.1;    // of the highest
 
-// The learning rate of step t + 1: rises for a tenth of the steps, while m and v fill, then falls
-// along half a cosine (Loshchilov and Hutter: SGDR, arXiv:1608.03983).
+// A learning rate, of the step that has `done` behind it: rises for `warm` steps, then falls along
+// half a cosine to `last` of the highest (Loshchilov and Hutter: SGDR, arXiv:1608.03983).
+double warm_cosine(double highest, std::uint64_t done, std::uint64_t steps, std::uint64_t warm,
+                   double last);
+
+// The learning rate of step t + 1: rises for a tenth of the steps, while m and v fill.
 double learning_rate(const Settings& settings, std::uint64_t t);
 
 // What the optimizer does in each step, for an array that the device reads:

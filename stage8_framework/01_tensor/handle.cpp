@@ -67,12 +67,6 @@ void Tensor::to_host(void* values) const {
   device().to_host(values, rows.data(), bytes_of(layout_, dtype_));
 }
 
-void* Tensor::data() const {
-  if (elements() == 0) return nullptr;
-  return static_cast<char*>(storage_->data()) +
-         layout_.offset * static_cast<std::int64_t>(size_of(dtype_));
-}
-
 std::string Tensor::text() const { return described(dtype_, shape()); }
 
 Tensor Tensor::view(const Layout& layout) const {

@@ -73,7 +73,11 @@ class Tensor {
   bool is_contiguous() const { return layout_.is_contiguous(); }
   // The device address of element (0, ..., 0). What writes there tells count_write() its name, a
   // literal.
-  void* data() const;
+  void* data() const {
+    if (elements() == 0) return nullptr;
+    return static_cast<char*>(storage_->data()) +
+           layout_.offset * static_cast<std::int64_t>(size_of(dtype_));
+  }
   std::uint64_t version() const { return storage_->version(); }
   const char* last_writer() const { return storage_->last_writer(); }
   void count_write(const char* operation) const { storage_->count_write(operation); }

@@ -122,11 +122,13 @@ typedef struct CourseBackend {
   int32_t (*run)(void* state, const CourseCall* call, void* stream, CourseError* error);
 
   /* ---- Fused operations. NULL where there are none. ---- */
-  /* Makes work of a program, for inputs of these shapes, strides and types (f32 or bool); their
-     data is not looked at. `kernel`: 1 interpreted, 2 compiled, 0 compiled where that can be done.
-     Fails where the program or an input is not supported. */
-  int32_t (*fuse)(void* state, const CourseProgram* program, const CourseTensor* inputs,
-                  int32_t kernel, void** fused, CourseError* error);
+  /* Makes work of each of `count` programs, for inputs of these shapes, strides and types (f32 or
+     bool); their data is not looked at. `kernel`: 1 interpreted, 2 compiled, 0 compiled where that
+     can be done. Programs are compiled together, as one text takes less than many. Where a program
+     or an input of it is not supported, its `fused` is NULL and its `errors` has the reason. */
+  void (*fuse)(void* state, int32_t count, const CourseProgram* programs,
+               const CourseTensor* const* inputs, int32_t kernel, void** fused,
+               CourseError* errors);
   void (*fused_destroy)(void* state, void* fused);
   size_t (*fused_workspace)(void* state, void* fused);
   /* What runs it: "compiled in 12.3 ms", "interpreted: no compiler, as libnvrtc.so is not found".

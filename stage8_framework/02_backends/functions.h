@@ -143,5 +143,7 @@ void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, co
 // Each element becomes 0 with probability p, else 1 / (1 - p), as (seed, step, place) say: the same
 // on every backend. The seed is 2^53 at most.
 void dropout_mask(const Tensor& mask, const Tensor& step, double p, std::uint64_t seed);
+// Counts and does nothing else.
+void count_up(const Tensor& step);
 
 }  // namespace framework

@@ -203,6 +203,20 @@ TEST_CASE("a dropout mask is drawn anew by every call, and is the same everywher
   REQUIRE_NOTHROW(dropout_mask(mask, step, 0.5, std::uint64_t{1} << 53));
 }
 
+TEST_CASE("count_up adds one on every device, to an i64 without axes") {
+  Device& on = device(GENERATE("reference", "own"));
+  CAPTURE(on.name());
+  const Tensor step = full(on, {}, 0x1p40, Dtype::i64);
+  count_up(step), count_up(step);
+  REQUIRE(step.to_host<std::int64_t>()[0] == (std::int64_t{1} << 40) + 2);
+  const auto refused = [](const Tensor& wrong) {
+    return testing::what_of<std::invalid_argument>([&] { count_up(wrong); });
+  };
+  REQUIRE(contains_text(refused(full(on, {}, 0)), "output 0 is f32 (), not i64 ()"));
+  REQUIRE(contains_text(refused(full(on, {1}, 0, Dtype::i64)), "output 0 is i64 (1), not i64 ()"));
+  REQUIRE(contains_text(refused({}), "no tensor says on which device"));
+}
+
 TEST_CASE("best runs what works in place once, by the first that takes it") {
   Device& on = device("own");
   const std::string policy = [&] {

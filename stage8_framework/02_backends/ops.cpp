@@ -139,9 +139,10 @@ const Op kOps[] = {
     {"attention", "q k v", "causal scale", 2, infer_attention, cost_of_attention, nullptr, fixed, terms, roundings_of_attention},
     {"attention_backward", "grad_out q k v out lse", "causal scale", 3, infer_attention_backward, cost_of_attention_backward, nullptr, fixed, terms, roundings_of_attention},
 
-    // ---- In place: outputs w, state, step; mask, step. kind: 0 sgd, 1 momentum, 2 adam, 3 adamw ----
+    // ---- In place: outputs w, state, step; mask, step; step. kind: 0 sgd, 1 momentum, 2 adam, 3 adamw ----
     {"optimizer_step", "grad rate", "kind momentum beta1 beta2 epsilon weight_decay", 3, infer_optimizer_step, cost_of_optimizer_step, nullptr, fixed, terms, roundings_of_optimizer_step, true},
     {"dropout_mask", "", "p seed", 2, infer_dropout_mask, cost_of_moves, nullptr, exact, result, no_rounding, true},
+    {"count_up", "", "", 1, infer_count_up, cost_of_moves, nullptr, exact, result, no_rounding, true},
 };
 // clang-format on
 const int kOpCount = static_cast<int>(sizeof kOps / sizeof kOps[0]);

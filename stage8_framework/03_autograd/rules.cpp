@@ -209,6 +209,7 @@ constexpr Rule kRules[] = {
     once("attention_backward"),
     {"optimizer_step", nullptr, {}, "for it works in place, on what has its gradient already"},
     flat("dropout_mask", "it has no inputs"),
+    flat("count_up", "it has no inputs"),
 };
 // clang-format on
 

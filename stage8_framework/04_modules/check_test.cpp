@@ -13,6 +13,16 @@ using namespace modules_test;
 using modules::Task;
 using modules::Training;
 
+TEST_CASE("of each step a training keeps some numbers, not its images") {
+  Options options;
+  options.sizes = {10'000'000, 128, 3, 16};  // epochs of two steps
+  REQUIRE_NOTHROW(modules::require_memory(options));
+  options.sizes[0] *= 1'000'000;
+  REQUIRE_THROWS_AS(modules::require_memory(options), UsageError);
+  options.sizes = {1, 128, 10'000'000'000'000, 16};
+  REQUIRE_THROWS_AS(modules::require_memory(options), UsageError);
+}
+
 namespace {
 
 constexpr std::int64_t kImages = 64, kBatch = 8, kHidden = 6;

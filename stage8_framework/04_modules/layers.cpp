@@ -99,7 +99,6 @@ BatchNorm2d::BatchNorm2d(Device& device, std::int64_t channels, double eps, doub
   weight = full(device, {channels}, 1), bias = full(device, {channels}, 0);
   running_mean = full(device, {channels}, 0), running_var = full(device, {channels}, 1);
   num_batches_tracked = full(device, {}, 0, Dtype::i64);
-  counted_ = num_batches_tracked, counted_at_ = num_batches_tracked.version();
   add_parameter("weight", weight), add_parameter("bias", bias);
   add_buffer("running_mean", running_mean), add_buffer("running_var", running_var);
   add_buffer("num_batches_tracked", num_batches_tracked);
@@ -130,11 +129,7 @@ void BatchNorm2d::track(const Tensor& of_mean, const Tensor& var, std::int64_t c
   const double n = static_cast<double>(count), unbiased = count > 1 ? n / (n - 1) : 1;
   running_mean.copy_from(scaled(running_mean, 1 - momentum_) + scaled(of_mean, momentum_));
   running_var.copy_from(scaled(running_var, 1 - momentum_) + scaled(var, unbiased * momentum_));
-  // A device has no arithmetic of integers. The count is read where somebody else has set it.
-  if (!num_batches_tracked.shares_storage(counted_) || num_batches_tracked.version() != counted_at_)
-    batches_ = num_batches_tracked.to_host<std::int64_t>()[0];
-  fill(num_batches_tracked, static_cast<double>(++batches_));
-  counted_ = num_batches_tracked, counted_at_ = num_batches_tracked.version();
+  count_up(num_batches_tracked);
 }
 
 LayerNorm::LayerNorm(Device& device, std::int64_t channels, double eps) : eps_(eps) {

@@ -56,9 +56,6 @@ class BatchNorm2d : public Module {
  private:
   void track(const Tensor& of_mean, const Tensor& var, std::int64_t count);
   double eps_, momentum_;
-  std::int64_t batches_ = 0;      // num_batches_tracked on the host
-  Tensor counted_;                // what it was read from
-  std::uint64_t counted_at_ = 0;  // and at which version
 };
 
 // Each row of x (..., C) with mean 0 and variance 1, then times weight plus bias.

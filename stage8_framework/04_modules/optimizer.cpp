@@ -1,6 +1,5 @@
 #include "stage8_framework/04_modules/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -79,15 +78,6 @@ void Optimizer::load_state_dict(const StateDict& state) {
     if (mine.count(name) == 0)
       throw std::invalid_argument("load_state_dict of an optimizer: it has no " + name);
   for (const auto& [name, to] : mine) to.copy_from(framework::to(state.at(name), to.device()));
-}
-
-double warm_cosine(double highest, std::uint64_t done, std::uint64_t steps, std::uint64_t warm,
-                   double last) {
-  const double at = static_cast<double>(done), begin = static_cast<double>(warm);
-  if (done < warm) return highest * (at + 1) / begin;
-  const double way =
-      std::min((at - begin) / std::max(static_cast<double>(steps) - begin, 1.0), 1.0);
-  return highest * (last + (1 - last) * (1 + std::cos(std::acos(-1.0) * way)) / 2);
 }
 
 double by_steps(double highest, std::uint64_t done, std::uint64_t every, double gamma) {

@@ -14,6 +14,7 @@
 
 #include <vector>
 
+#include "stage7_transformer/07_train_shakespeare/settings.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/04_modules/module.h"
 
@@ -85,10 +86,8 @@ class ArenaOptimizer : public Optimizer {
 
 // ---- Learning rates: of the step that has `done` behind it --------------------------------------
 
-// Rises for `warm` steps, then falls along half a cosine to `last` of the highest (Loshchilov and
-// Hutter: SGDR, arXiv:1608.03983).
-double warm_cosine(double highest, std::uint64_t done, std::uint64_t steps, std::uint64_t warm,
-                   double last);
+// Rises, then falls along half a cosine.
+using train_shakespeare::warm_cosine;
 // A factor of `gamma` after every `every` steps.
 double by_steps(double highest, std::uint64_t done, std::uint64_t every, double gamma);
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "stage5_training/04_optimizers/reference.h"
-#include "stage7_transformer/07_train_shakespeare/settings.h"
 #include "stage8_framework/04_modules/layers.h"
 #include "stage8_framework/04_modules/modules_for_tests.h"
 
@@ -354,20 +353,6 @@ TEST_CASE("parameters of f64 are updated in f64") {
 }
 
 // ---- Learning rates -----------------------------------------------------------------------------
-
-TEST_CASE("warm_cosine is 7.7's learning rate") {
-  train_shakespeare::Settings settings;
-  const double highest = static_cast<double>(settings.hyper.learning_rate);
-  for (const size_t steps : {1, 5, 10, 99, 1000, 2000}) {
-    settings.steps = steps;
-    const size_t warm = std::min(steps / 10, train_shakespeare::kMostWarmUp);
-    for (std::uint64_t done = 0; done < steps + 5; done += 1 + steps / 50) {
-      INFO(done << " of " << steps);
-      REQUIRE(std::fabs(warm_cosine(highest, done, steps, warm, train_shakespeare::kLastRate) -
-                        train_shakespeare::learning_rate(settings, done)) <= 1e-15 * highest);
-    }
-  }
-}
 
 TEST_CASE("the corners of learning rates") {
   REQUIRE(warm_cosine(2, 0, 10, 0, 0.1) == 2);  // no warm-up: it begins with the highest

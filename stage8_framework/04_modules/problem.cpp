@@ -266,6 +266,9 @@ std::vector<Size> sizes() {
 
 namespace {
 
+// What a training keeps of each of its steps: the loss, and of those of 8.5 the learning rate.
+constexpr double kNumbersOfStep = 2;
+
 // What the character model takes, in numbers: on the device float, on the host double.
 struct TextMemory {
   double device, host;
@@ -276,10 +279,10 @@ TextMemory text_memory(const Options& options) {
   const double layers = static_cast<double>(s.layers), heads = static_cast<double>(s.heads);
   const double parameters = 12 * layers * width * width;
   const double of_batch = 40 * layers * static_cast<double>(s.batch) * context * width;
-  const double steps = static_cast<double>(options.sizes[kSteps]);
+  const double kept = kNumbersOfStep * static_cast<double>(options.sizes[kSteps]);
   // The reference keeps a piece's activations and scores.
-  return {4 * parameters + of_batch + steps,
-          4 * parameters + steps + layers * context * (40 * width + 4 * heads * context)};
+  return {4 * parameters + of_batch + kept,
+          4 * parameters + kept + layers * context * (40 * width + 4 * heads * context)};
 }
 
 }  // namespace
@@ -293,9 +296,11 @@ void require_text_memory(const Options& options) {
 void require_memory(const Options& options) {
   const TextMemory text = text_memory(options);
   const double images = static_cast<double>(options.sizes[kImages]) * mnist::kPixels;
-  const double losses = static_cast<double>(options.sizes[kEpochs]) * images;
-  require_device_memory(sizeof(float) * (text.device + 2 * images + losses));
-  sizes::require_host_memory(sizeof(double) * (text.host + images + losses));
+  const size_t steps_of_epoch = options.sizes[kImages] / mnist::Settings().batch;
+  const double kept = kNumbersOfStep * static_cast<double>(steps_of_epoch) *
+                      static_cast<double>(options.sizes[kEpochs]);
+  require_device_memory(sizeof(float) * (text.device + 2 * images + kept));
+  sizes::require_host_memory(sizeof(double) * (text.host + images + kept));
 }
 
 Training character_training(const Options& options, Device& device, Report& report) {

@@ -22,6 +22,7 @@
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/registry.h"
 #include "stage8_framework/03_autograd/tape.h"
+#include "stage8_framework/04_modules/layers.h"
 
 using framework::capture;
 using framework::Device;
@@ -366,6 +367,29 @@ TEST_CASE("a state that is made while it is recorded is refused, if it outlives 
   graph.replay();
   CHECK(calls.to_host<std::int64_t>()[0] == 3);
   CHECK(mask.to_host<float>() != before);
+}
+
+TEST_CASE("replays of a BatchNorm2d count its batches and move its means as eager calls do") {
+  Device& own = device("own");
+  constexpr int kSteps = 5;
+  framework::BatchNorm2d eager(own, 2), replayed(own, 2);
+  const Tensor x = numbers(own, {3, 2, 4, 4}, 1), y = Tensor::empty(own, {3, 2, 4, 4});
+  const auto new_numbers = [&](int step) {
+    x.copy_from(numbers(own, x.shape(), 10 + static_cast<std::uint32_t>(step)));
+  };
+  const framework::NoGrad guard;
+  Floats want;
+  for (int step = 0; step < kSteps; ++step) new_numbers(step), want = eager(x).to_host<float>();
+  new_numbers(0);
+  Graph graph = capture([&] { y.copy_from(replayed(x)); });
+  for (int step = 1; step < kSteps; ++step) {
+    if (step == 3) graph.instantiate();
+    new_numbers(step), graph.replay();
+  }
+  CHECK(y.to_host<float>() == want);
+  CHECK(replayed.num_batches_tracked.to_host<std::int64_t>()[0] == kSteps);
+  CHECK(replayed.running_mean.to_host<float>() == eager.running_mean.to_host<float>());
+  CHECK(replayed.running_var.to_host<float>() == eager.running_var.to_host<float>());
 }
 
 TEST_CASE("a drawing needs Graphviz, and any name of a file will do") {

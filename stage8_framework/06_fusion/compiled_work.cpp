@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -27,15 +29,28 @@ size_t past_four(const void* array, size_t element_bytes) {
   return reinterpret_cast<std::uintptr_t>(array) / element_bytes % 4;
 }
 
+// A kernel that was compiled in this process, maybe together with others.
+struct KnownKernel {
+  std::shared_ptr<const runtime_code::LoadedCode> module;
+  std::string name;
+};
+using KernelKey =
+    std::pair<int, std::string>;  // the device, and the program's text where it is alone
+
+// Never destroyed: at the program's end the device's runtime may be gone before it.
+std::map<KernelKey, KnownKernel>& known_kernels() {
+  static auto& once = *new std::map<KernelKey, KnownKernel>;
+  return once;
+}
+
 class CompiledWork : public ReadyWork {
  public:
-  CompiledWork(const Program& program, const runtime_code::Compiled& compiled,
-               const std::string& name)
+  CompiledWork(const Program& program, const KnownKernel& kernel, const std::string& note)
       : program_(program),
         access_(access_of(program)),
-        module_(compiled.module),
-        kernel_(compiled.module->kernel(name)),
-        note_(compiled.note) {
+        module_(kernel.module),
+        kernel_(kernel.module->kernel(kernel.name)),
+        note_(note) {
     if (program.reduction != Reduction::none) task_ = reduction_task_of(program);
   }
 
@@ -116,11 +131,29 @@ class CompiledWork : public ReadyWork {
 }  // namespace
 
 std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs) {
-  const runtime_code::Compiled compiled = runtime_code::compile(source_of(programs, kDialect));
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  int device = 0;
+  HIP_CHECK(hipGetDevice(&device));
+  std::map<KernelKey, KnownKernel>& known = known_kernels();
+  std::vector<KernelKey> keys, new_keys;
+  const auto is_new = [&](const KernelKey& key) {
+    return std::find(new_keys.begin(), new_keys.end(), key) != new_keys.end();
+  };
+  std::vector<Program> new_programs;
+  for (const Program& program : programs) {
+    const KernelKey& key = keys.emplace_back(device, source_of(program, kDialect));
+    if (known.count(key) != 0 || is_new(key)) continue;
+    new_keys.push_back(key), new_programs.push_back(program);
+  }
+  runtime_code::Compiled compiled;
+  if (!new_keys.empty()) compiled = runtime_code::compile(source_of(new_programs, kDialect));
+  for (size_t i = 0; i < new_keys.size(); ++i)
+    known[new_keys[i]] = {compiled.module, kernel_name(i, new_keys.size())};
   std::vector<std::unique_ptr<ReadyWork>> works;
-  for (const Program& program : programs)
-    works.push_back(std::make_unique<CompiledWork>(program, compiled,
-                                                   kernel_name(works.size(), programs.size())));
+  for (size_t i = 0; i < programs.size(); ++i)
+    works.push_back(std::make_unique<CompiledWork>(
+        programs[i], known[keys[i]], is_new(keys[i]) ? compiled.note : "compiled, kept"));
   return works;
 }
 

@@ -8,7 +8,9 @@
 
 namespace fusion {
 
-// All of them from one text. Errors: as of compiled() in work.h.
+// Those of them that this process has not compiled yet, from one text: a compiler that is a program
+// takes longer to begin than for a kernel. Errors: as of compiled() in work.h, if only one of them
+// has it.
 std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs);
 
 }  // namespace fusion

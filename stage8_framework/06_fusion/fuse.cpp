@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
-#include <map>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
-#include "common/error.h"
 #include "stage8_framework/06_fusion/group.h"
+#include "stage8_framework/06_fusion/plugin_work.h"
 
 namespace fusion {
 
@@ -17,49 +15,6 @@ namespace {
 
 using framework::GraphPlace;
 using framework::GraphRecord;
-using framework::Seat;
-
-// A program in a plug-in's hands.
-class PluginWork : public framework::FusedWork {
- public:
-  // Throws gpu::Error of the device, std::runtime_error where the plug-in can't do it.
-  PluginWork(const Seat& seat, const Program& program, Fusion::By by)
-      : seat_(seat), text_(program.text()) {
-    CProgram c;
-    to_c(program, &c);
-    CourseError error;
-    if (seat.table->fuse(seat.state, &c.program, c.inputs.data(), static_cast<std::int32_t>(by),
-                         &fused_, &error) != 0)
-      framework::throw_error(error, seat.name + " can't fuse " + text_);
-  }
-  ~PluginWork() override { seat_.table->fused_destroy(seat_.state, fused_); }
-  PluginWork(const PluginWork&) = delete;
-  PluginWork& operator=(const PluginWork&) = delete;
-
-  void queue(const CourseCall& call, void* stream) const override {
-    CourseError error;
-    if (seat_.table->fused_run(seat_.state, fused_, &call, stream, &error) != 0)
-      framework::throw_error(error, "replay of " + text_ + " by " + seat_.name);
-  }
-  std::string text() const override { return text_; }
-  std::string note() const override { return seat_.table->fused_note(seat_.state, fused_); }
-  size_t workspace() const { return seat_.table->fused_workspace(seat_.state, fused_); }
-
- private:
-  const Seat& seat_;
-  std::string text_;
-  void* fused_ = nullptr;
-};
-
-// All that tells two programs apart.
-std::string key_of(const Program& program) {
-  std::string key = program.text() + program.domain.text() + std::to_string(program.axes);
-  for (const Input& input : program.inputs)
-    key += name_of(input.dtype) + input.layout.shape.text() + input.layout.strides.text();
-  for (const Instruction& instruction : program.code)  // text() rounds numbers
-    key.append(reinterpret_cast<const char*>(&instruction.number), sizeof instruction.number);
-  return key;
-}
 
 bool is_fill(const GraphCall& call) { return std::strcmp(call.op->name, "fill") == 0; }
 
@@ -71,6 +26,15 @@ void for_each_read(const GraphCall& call, const Visit& visit) {
   for (int k = 0; call.op->updates && k < call.output_count; ++k)
     visit(static_cast<size_t>(call.outputs[k].place));
 }
+
+constexpr auto kNone = static_cast<size_t>(-1);
+
+// Calls in their new order, and what they may become.
+struct Done {
+  std::vector<GraphCall> calls;
+  GraphCall as_one;
+  size_t work;  // its number, or kNone
+};
 
 class Pass {
  public:
@@ -88,12 +52,13 @@ class Pass {
       if (call.seat->table->fuse == nullptr || !(waits(call) || ends_a_group(call))) {
         for (auto group = open_.begin(); group != open_.end();)
           group = meet(*group, call) ? close(group) : std::next(group);
-        done_.push_back(call);
+        done_.push_back({{call}, {}, kNone});
       }
       note_numbers(call);
     }
     while (!open_.empty()) close(open_.begin());
-    return record_of(without_idle_fills());
+    works_.make(static_cast<std::int32_t>(how_.by), how_.by == Fusion::By::compiled);
+    return record_of(without_idle_fills(final_calls()));
   }
 
  private:
@@ -170,30 +135,26 @@ class Pass {
       return is_held(place) ||
              last_read_[static_cast<size_t>(place)] >= static_cast<std::int64_t>(next);
     };
-    Group::Made made = group->made(is_needed);
-    const bool is_one = group->calls().size() > 1 && !made.program.outputs.empty() &&
-                        become_work(made.program, &made.call);
-    if (is_one)
-      done_.push_back(std::move(made.call));
-    else
-      done_.insert(done_.end(), group->calls().begin(), group->calls().end());
+    const Group::Made made = group->made(is_needed);
+    const bool is_one = group->calls().size() > 1 && !made.program.outputs.empty();
+    done_.push_back(
+        {group->calls(), made.call, is_one ? works_.add(*made.call.seat, made.program) : kNone});
     return open_.erase(group);
   }
 
-  bool become_work(const Program& program, GraphCall* call) {
-    std::shared_ptr<const PluginWork>& work = works_[key_of(program)];
-    if (work == nullptr) {
-      try {
-        work = std::make_shared<PluginWork>(*call->seat, program, how_.by);
-      } catch (const gpu::Error&) {
-        throw;
-      } catch (const std::runtime_error&) {
-        if (how_.by == Fusion::By::compiled) throw;
-        return false;  // they stay as they are
+  // Each group as one call where a plug-in has made work of it; else its calls stay as they are.
+  std::vector<GraphCall> final_calls() const {
+    std::vector<GraphCall> calls;
+    for (const Done& done : done_) {
+      const auto work = done.work == kNone ? nullptr : works_.work(done.work);
+      if (work == nullptr) {
+        calls.insert(calls.end(), done.calls.begin(), done.calls.end());
+        continue;
       }
+      calls.push_back(done.as_one);
+      calls.back().fused = work, calls.back().workspace = work->workspace();
     }
-    call->fused = work, call->workspace = work->workspace();
-    return true;
+    return calls;
   }
 
   // What is known of places behind the call.
@@ -211,12 +172,12 @@ class Pass {
   }
 
   // Without the fills of places that nobody reads any more, as programs have the numbers.
-  std::vector<GraphCall> without_idle_fills() const {
+  std::vector<GraphCall> without_idle_fills(const std::vector<GraphCall>& all) const {
     std::vector<bool> is_read(record_.places.size());
-    for (const GraphCall& call : done_)
+    for (const GraphCall& call : all)
       for_each_read(call, [&](size_t place) { is_read[place] = true; });
     std::vector<GraphCall> calls;
-    for (const GraphCall& call : done_) {
+    for (const GraphCall& call : all) {
       const int place = call.outputs[0].place;
       const bool is_idle = is_fill(call) && !is_held(place) && !is_read[static_cast<size_t>(place)];
       if (!is_idle) calls.push_back(call);
@@ -252,8 +213,8 @@ class Pass {
   std::vector<std::int64_t> last_read_;  // of each place
   Numbers numbers_;
   std::list<Group> open_;
-  std::vector<GraphCall> done_;
-  std::map<std::string, std::shared_ptr<const PluginWork>> works_;
+  std::vector<Done> done_;
+  PluginWorks works_;
 };
 
 }  // namespace

@@ -23,9 +23,10 @@ struct Fusion {
 };
 
 // The graph with its chains fused, by the plug-ins that have recorded their calls; calls of a
-// plug-in that can't fuse, of chosen kernels, and chains that it refuses, stay as they are. The
-// results are the same, bit for bit. Errors: gpu::Error, and with By::compiled std::runtime_error
-// where a program can't be compiled, which says why.
+// plug-in that can't fuse, of chosen kernels, and chains that it refuses, stay as they are. All
+// that must be compiled is compiled at once. The results are the same, bit for bit. Errors:
+// gpu::Error, and with By::compiled std::runtime_error where a program can't be compiled, which
+// says why.
 Graph fuse(const Graph& graph, const Fusion& how = {});
 
 // What runs the fused calls, a line for each that differs: "compiled in 12.3 ms".

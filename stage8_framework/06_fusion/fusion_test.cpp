@@ -2,7 +2,10 @@
 // has the bits of the calls one by one.
 #include "stage8_framework/06_fusion/fusion.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <stdexcept>
@@ -12,14 +15,18 @@
 
 #include "common/error.h"
 #include "common/testing.h"
+#include "common/tests/environment.h"
 #include "stage8_framework/02_backends/c_tensor.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/registry.h"
 #include "stage8_framework/06_fusion/problem.h"
+#include "stage8_framework/06_fusion/program.h"
 
 using framework::capture;
 using framework::Device;
 using framework::device;
+using framework::Dtype;
+using framework::Layout;
 using framework::Shape;
 using framework::Tensor;
 using fusion::fuse;
@@ -248,10 +255,15 @@ TEST_CASE("a plug-in that refuses a program, and one that fails when it runs it"
   static std::int32_t code = -1;  // of the refusal: no error of the device
   static const CourseBackend* const real = &framework::plugin_device(own()).table();
   table.name = "stubborn";
-  table.fuse = [](void* state, const CourseProgram* program, const CourseTensor* inputs,
-                  std::int32_t kernel, void** fused, CourseError* error) -> std::int32_t {
-    if (refuses) return framework::fail(error, code, "not today");
-    return real->fuse(state, program, inputs, kernel, fused, error);
+  table.fuse = [](void* state, std::int32_t count, const CourseProgram* programs,
+                  const CourseTensor* const* inputs, std::int32_t kernel, void** fused,
+                  CourseError* errors) {
+    real->fuse(state, count, programs, inputs, kernel, fused, errors);
+    for (std::int32_t i = 0; refuses && i < count; ++i) {
+      if (fused[i] != nullptr) real->fused_destroy(state, fused[i]);
+      fused[i] = nullptr;
+      framework::fail(&errors[i], code, "not today");
+    }
   };
   table.fused_run = [](void* state, void* fused, const CourseCall* call, void* stream,
                        CourseError* error) -> std::int32_t {
@@ -280,6 +292,61 @@ TEST_CASE("a plug-in that refuses a program, and one that fails when it runs it"
   poison({y});
   graph.replay();
   CHECK(y.to_host<float>() == std::vector<float>(5, -4));
+}
+
+TEST_CASE("the chains of a graph are compiled together, but for those that were before") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("fusion_test." + std::to_string(getpid()));
+  KeptVariable cache("COURSE_CACHE_DIR");
+  cache.set(folder.string());
+  const auto kept_files = [&] {
+    const fs::directory_iterator files(folder);
+    return std::distance(begin(files), end(files));
+  };
+  const Tensor x = numbers({3, 5}, 1), w = numbers({5, 5}, 2);
+  const auto fused = [&](double factor) {
+    const Fusion compiled{Fusion::By::compiled, true};
+    const auto work = [&]() -> Tensors {
+      const Tensor h = framework::tanh(framework::square(x)), product = framework::matmul(h, w);
+      return {framework::gelu(product * number(factor)), framework::exp(framework::neg(w))};
+    };
+    return checked({x, w}, work, compiled);
+  };
+  const Graph first = fused(0.375);
+  CHECK(outline(first) == Lines{"fused tanh(square(in0))", "matmul", "fused gelu(mul(in0, 0.375))",
+                                "fused exp(neg(in0))"});
+  CHECK(kept_files() == 1);
+  const Graph second = fused(0.625);
+  CHECK(kept_files() == 2);
+  CHECK(second.record().calls.front().fused->note() == "compiled, kept");
+  fs::remove_all(folder);
+}
+
+TEST_CASE("a program that a plug-in can't take leaves the others as they are") {
+  const Layout five = Layout::contiguous({5});
+  fusion::Program program;
+  program.domain = {5};
+  program.inputs = {{five, Dtype::f32}};
+  program.code = {{fusion::Formula::exp, {0}}, {fusion::Formula::neg, {1}}};
+  program.outputs = {2};
+  fusion::CProgram good, bad;
+  fusion::to_c(program, &good), fusion::to_c(program, &bad);
+  bad.instructions[1].formula = "sine";
+  framework::PluginDevice& device = framework::plugin_device(own());
+  for (const std::int32_t kernel : {0, 1, 2}) {
+    const CourseProgram programs[] = {good.program, bad.program, good.program};
+    const CourseTensor* const inputs[] = {good.inputs.data(), bad.inputs.data(),
+                                          good.inputs.data()};
+    void* fused[3];
+    CourseError errors[3];
+    device.table().fuse(device.state(), 3, programs, inputs, kernel, fused, errors);
+    CHECK(fused[1] == nullptr);
+    CHECK(std::string(errors[1].text) == "fused: there is no formula of sine");
+    for (const int i : {0, 2}) {
+      REQUIRE(fused[i] != nullptr);
+      device.table().fused_destroy(device.state(), fused[i]);
+    }
+  }
 }
 
 // ---- Random graphs ------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ void infer_attention_backward(const Call& call, OutputSpec* outputs);
 // All outputs must be given.
 void infer_optimizer_step(const Call& call, OutputSpec* outputs);
 void infer_dropout_mask(const Call& call, OutputSpec* outputs);
+void infer_count_up(const Call& call, OutputSpec* outputs);
 
 // ---- Costs: of a call whose outputs are there ---------------------------------------------------
 

@@ -50,10 +50,15 @@ class Fused {
   virtual size_t workspace() const = 0;
   virtual const char* note() const = 0;  // what runs it, as CourseBackend::fused_note says
 };
+using FusedPrograms = std::vector<std::unique_ptr<Fused>>;
 // Throws std::invalid_argument where the program or an input is not supported, std::runtime_error
 // where it shall be compiled and can't be.
 std::unique_ptr<Fused> fuse(const CourseProgram& program, const CourseTensor* inputs,
                             std::int32_t kernel);
+// All of them, compiled from one text. Empty where they shall be interpreted; throws where one of
+// them can't be compiled: then each of them has its own answer.
+FusedPrograms fuse_together(const CourseProgram* programs, const CourseTensor* const* inputs,
+                            size_t count, std::int32_t kernel);
 
 // ---- What these files share ---------------------------------------------------------------------
 

@@ -205,9 +205,21 @@ std::int32_t run(void* state, const CourseCall* call, void* stream, CourseError*
 
 const Fused& fused_of(void* fused) { return *static_cast<const Fused*>(fused); }
 
-std::int32_t make_fused(void* state, const CourseProgram* program, const CourseTensor* inputs,
-                        std::int32_t kernel, void** fused, CourseError* error) {
-  return guarded(state, error, [&] { *fused = fuse(*program, inputs, kernel).release(); });
+void make_fused(void* state, std::int32_t count, const CourseProgram* programs,
+                const CourseTensor* const* inputs, std::int32_t kernel, void** fused,
+                CourseError* errors) {
+  FusedPrograms together;
+  unguarded(state, [&] {
+    together = fuse_together(programs, inputs, static_cast<size_t>(count), kernel);
+  });
+  for (std::int32_t i = 0; i < count; ++i) {
+    fused[i] = nullptr;
+    if (!together.empty())
+      fused[i] = together[static_cast<size_t>(i)].release();
+    else
+      guarded(state, &errors[i],
+              [&] { fused[i] = fuse(programs[i], inputs[i], kernel).release(); });
+  }
 }
 void fused_destroy(void* state, void* fused) {
   unguarded(state, [&] { delete static_cast<const Fused*>(fused); });

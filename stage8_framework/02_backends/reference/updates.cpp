@@ -54,10 +54,16 @@ void dropout_mask(const Arguments& arguments) {
   step = static_cast<double>(steps + 1);
 }
 
+void count_up(const Arguments& arguments) {
+  const Element step = arguments.out(0)[0];
+  step = step + 1;
+}
+
 }  // namespace
 
 std::vector<Operation> updates() {
-  return {{"optimizer_step", optimizer_step}, {"dropout_mask", dropout_mask}};
+  return {
+      {"optimizer_step", optimizer_step}, {"dropout_mask", dropout_mask}, {"count_up", count_up}};
 }
 
 }  // namespace reference

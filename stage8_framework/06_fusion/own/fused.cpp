@@ -1,10 +1,13 @@
 // Fused operations of the plug-in `own`: a program that comes across the table, and who runs it.
 #include "stage8_framework/02_backends/own/own.h"
+#include "stage8_framework/06_fusion/compiled_work.h"
 #include "stage8_framework/06_fusion/program.h"
 #include "stage8_framework/06_fusion/work.h"
 
 namespace own {
 namespace {
+
+enum Kernel : std::int32_t { kBest, kInterpreted, kCompiled };  // as CourseBackend::fuse has them
 
 class FusedProgram : public Fused {
  public:
@@ -31,9 +34,20 @@ class FusedProgram : public Fused {
 std::unique_ptr<Fused> fuse(const CourseProgram& program, const CourseTensor* inputs,
                             std::int32_t kernel) {
   const fusion::Program from = fusion::from_c(program, inputs);
-  constexpr decltype(&fusion::best) kKernels[] = {fusion::best, fusion::interpreted,
-                                                  fusion::compiled};
-  return std::make_unique<FusedProgram>(kKernels[kernel](from));
+  return std::make_unique<FusedProgram>(kernel == kInterpreted ? fusion::interpreted(from)
+                                        : kernel == kCompiled  ? fusion::compiled(from)
+                                                               : fusion::best(from));
+}
+
+FusedPrograms fuse_together(const CourseProgram* programs, const CourseTensor* const* inputs,
+                            size_t count, std::int32_t kernel) {
+  if (kernel == kInterpreted) return {};
+  std::vector<fusion::Program> all;
+  for (size_t i = 0; i < count; ++i) all.push_back(fusion::from_c(programs[i], inputs[i]));
+  FusedPrograms fused;
+  for (std::unique_ptr<fusion::ReadyWork>& work : fusion::compiled_together(all))
+    fused.push_back(std::make_unique<FusedProgram>(std::move(work)));
+  return fused;
 }
 
 }  // namespace own
