@@ -99,9 +99,10 @@ const Op kOps[] = {
     {"max", "a", "axes keepdims", 1, infer_reduction, cost_of_rows, nullptr, exact, result, no_rounding},
     {"argmax", "a", "", 1, infer_argmax, cost_of_rows, nullptr, exact, result, no_rounding},
 
-    // ---- Products; activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
-    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul},
-    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear},
+    // ---- Products, also of bf16 and f16, whose sums and results are f32, as a bias is;
+    //      activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
+    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul, false, true},
+    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear, false, true},
 
     // ---- Rows: of the last axis ----
     {"softmax", "x", "", 1, infer_rows, cost_of_rows, nullptr, fixed, terms, roundings_of_row},

@@ -70,6 +70,9 @@ struct Op {
   // The call changes outputs that the caller must give: it reads what is there before it writes, so
   // that running it twice is not running it once.
   bool updates = false;
+  // The first two inputs may be two of bf16 or two of f16. Their sums and the output are then f32,
+  // which is what matrix units add up in.
+  bool multiplies_16_bits = false;
 };
 
 extern const Op kOps[];

@@ -166,8 +166,18 @@ void infer_argmax(const Call& call, OutputSpec* outputs) {
 
 // ---- Products -----------------------------------------------------------------------------------
 
+namespace {
+// Of a product of inputs 0 and 1, which have one type: f32 where that is bf16 or f16.
+Dtype type_of_product(const Call& call) {
+  const Dtype dtype = input(call, 0).dtype();
+  if (dtype != Dtype::bf16 && dtype != Dtype::f16) return real_type(call, 0, 2);
+  require(call, input(call, 1).dtype() == dtype, "the types differ");
+  return Dtype::f32;
+}
+}  // namespace
+
 void infer_matmul(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
+  const Dtype dtype = type_of_product(call);
   const Tensor &a = input(call, 0), &b = input(call, 1);
   require(call, a.rank() >= 2 && b.rank() >= 2, "both must have rank 2 or more");
   const std::int64_t inner = last(a), other = b.shape()[b.rank() - 2];
@@ -191,12 +201,15 @@ void infer_matmul(const Call& call, OutputSpec* outputs) {
   outputs[0] = {shape, dtype};
 }
 void infer_linear(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
-  const Tensor &x = input(call, 0), &w = input(call, 1);
+  const Dtype dtype = type_of_product(call);
+  const Tensor &x = input(call, 0), &w = input(call, 1), &bias = input(call, 2);
   Shape shape = without_last(call, 0);
   require_rank(call, 1, 2, "w");
   require_extent(call, "w's second extent", w.shape()[1], last(x));
-  if (input(call, 2).is_defined()) require_shape(call, 2, "bias", {w.shape()[0]});
+  if (bias.is_defined()) {
+    require_shape(call, 2, "bias", {w.shape()[0]});
+    if (bias.dtype() != dtype) refuse(call, std::string("bias must be ") + name_of(dtype));
+  }
   require(call, whole(call, 0, 0) <= 4, "there is no such activation");
   shape.insert(shape.rank(), w.shape()[0]);
   outputs[0] = {shape, dtype};
