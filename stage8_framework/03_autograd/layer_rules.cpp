@@ -20,8 +20,9 @@ Tensor turned(const Tensor& a) { return a.transpose(-1, -2); }
 // ---- Products -----------------------------------------------------------------------------------
 
 // Y = A B: g B^T and A^T g. Where one B serves a batch, the sum over the batch is a part of A^T g.
+// Where A and B have 16 bits, g is rounded to their type: it is a factor as they are.
 void matmul_rule(WayBack& b) {
-  const Tensor& g = b.grad();
+  const Tensor g = b.grad().to(b.dtype());
   if (b.wants(0)) b.give(0, matmul(g, turned(b.input(1))));
   if (!b.wants(1)) return;
   const bool is_one = b.shape(1).rank() == 2;
@@ -63,9 +64,9 @@ Tensor through_activation(const WayBack& b) {
 
 // y = activation(x w^T + bias): g w, g^T x and the sum of g's rows.
 void linear_rule(WayBack& b) {
-  const Tensor g = rows_of(through_activation(b));
-  if (b.wants(0)) b.give(0, reshaped(matmul(g, b.input(1)), b.shape(0)));
-  if (b.wants(1)) b.give(1, matmul(turned(g), rows_of(b.input(0)), b.home(1)));
+  const Tensor g = rows_of(through_activation(b)), factor = g.to(b.dtype());
+  if (b.wants(0)) b.give(0, reshaped(matmul(factor, b.input(1)), b.shape(0)));
+  if (b.wants(1)) b.give(1, matmul(turned(factor), rows_of(b.input(0)), b.home(1)));
   if (b.wants(2)) b.give(2, sum(g, {0}, false, b.home(2)));
 }
 
