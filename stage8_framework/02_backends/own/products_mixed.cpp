@@ -17,17 +17,21 @@ namespace {
 
 constexpr const char* kOneKernel = "the kernels that have names take f32";
 
-// The best of 2.4's versions that this device runs. skinny is clusters where there are many rows;
-// both are mma_sync where rows do not begin at multiples of 16 bytes.
+// By the best of 2.4's versions that this device runs. Those of sm_90 are for few rows, and for so
+// many tiles that every multiprocessor has one: mma_sync has smaller tiles for what lies between.
 template <class T>
-gemm_mixed::Launch<T> best_mixed() {
-  static const gemm_mixed::Launch<T> best = [] {
-    if (missing(Needs::Sm90).empty()) return gemm_mixed::launch_skinny<T>;
-    if (missing(Needs::Sm80).empty()) return gemm_mixed::launch_mma_sync<T>;
-    return missing(gemm_mixed::kNeedsOfWmma<T>).empty() ? gemm_mixed::launch_wmma_tiled<T>
-                                                        : gemm_mixed::launch_naive<T>;
-  }();
-  return best;
+void launch_mixed(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
+                  hipStream_t stream) {
+  static const bool has_sm90 = missing(Needs::Sm90).empty(),
+                    has_sm80 = missing(Needs::Sm80).empty();
+  static const bool has_wmma = missing(gemm_mixed::kNeedsOfWmma<T>).empty();
+  constexpr size_t kTileRows = 128, kTileColumns = 256;  // of `clusters`
+  const size_t tiles = gpu::ceil_div(M, kTileRows) * gpu::ceil_div(N, kTileColumns);
+  if (has_sm90 && (M <= gemm_mixed::kFewRows || tiles >= gpu::multiprocessors()))
+    return gemm_mixed::launch_skinny(c, a, b, M, N, K, stream);  // or clusters, by itself
+  if (has_sm80) return gemm_mixed::launch_mma_sync(c, a, b, M, N, K, stream);
+  if (has_wmma) return gemm_mixed::launch_wmma_tiled(c, a, b, M, N, K, stream);
+  gemm_mixed::launch_naive(c, a, b, M, N, K, stream);
 }
 
 // A tensor of matrices, and its copy into memory without gaps.
@@ -87,7 +91,7 @@ void multiply(const CourseTensor& y, Factor a, Factor b, size_t M, void* memory,
   a = dense(a, &workspace, stream), b = dense(b, &workspace, stream);
   const size_t N = columns(y), K = static_cast<size_t>(a.extent(1)), count = rows(y) / M;
   for (size_t i = 0; i < count; ++i)
-    best_mixed<T>()(floats(y) + i * M * N, matrix<T>(a, y, i), matrix<T>(b, y, i), M, N, K, stream);
+    launch_mixed(floats(y) + i * M * N, matrix<T>(a, y, i), matrix<T>(b, y, i), M, N, K, stream);
 }
 
 void multiply(const CourseCall& call, const Factor& a, const Factor& b, size_t M,
