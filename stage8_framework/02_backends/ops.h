@@ -46,7 +46,7 @@ enum class Promise {
   fixed,  // the same on every run of one device and build
 };
 
-// How far an output may lie from the double reference, which is given the same f32 inputs:
+// How far an output may lie from the double reference, which is given the same inputs:
 //   roundings * 2^-24 * magnitude,  magnitude = |reference|           (Magnitude::result)
 //                                   = the operation on |inputs|       (Magnitude::terms)
 // where for Magnitude::terms `roundings` grows with the number of terms, as roundings(call) says.
