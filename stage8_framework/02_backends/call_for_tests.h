@@ -74,7 +74,9 @@ struct Input {
     for_each_place(layout, [&](size_t place) { values.push_back(storage[place]); });
     return values;
   }
-  bool is_real() const { return is_present && dtype == Dtype::f32; }
+  bool is_real() const {
+    return is_present && (dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16);
+  }
 };
 
 inline Input absent() { return {{}, Dtype::f32, {}, false}; }
@@ -86,11 +88,11 @@ struct TestCall {
   const Op* op = nullptr;
   std::vector<Input> inputs;
   std::vector<double> attributes;
-  bool in_double = false;         // f64 in place of f32
+  bool in_double = false;         // f64 in place of other real types
   std::vector<Input> given = {};  // outputs that no input determines, with what they hold before
 
   Dtype dtype_of(const Input& input) const {
-    return in_double && input.dtype == Dtype::f32 ? Dtype::f64 : input.dtype;
+    return in_double && input.is_real() ? Dtype::f64 : input.dtype;
   }
   TestCall with_dense_inputs() const {
     TestCall other = *this;
@@ -106,7 +108,7 @@ struct TestCall {
       if (op->updates) all.push_back(&output);
     return all;
   }
-  // The same call with f(value) in place of every f32 number.
+  // The same call with f(value) in place of every real number.
   template <class F>
   TestCall mapped(F f) const {
     TestCall other = *this;

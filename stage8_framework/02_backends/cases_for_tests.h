@@ -293,6 +293,21 @@ inline TestCall call_of(const Op& op, Arrangement arrangement, std::uint64_t see
           std::move(ingredients.given)};
 }
 
+// The types that an operation is tested in, and the call with its factors rounded to one of them.
+inline std::vector<Dtype> factor_types(const Op& op) {
+  if (!op.multiplies_16_bits) return {Dtype::f32};
+  return {Dtype::f32, Dtype::bf16, Dtype::f16};
+}
+inline TestCall with_factors_in(Dtype type, TestCall call) {
+  if (type == Dtype::f32) return call;
+  for (size_t i = 0; i < 2; ++i) {
+    Input& factor = call.inputs[i];
+    factor.dtype = type;
+    factor.storage = values_of(bytes_of(factor.storage, type), type);
+  }
+  return call;
+}
+
 // A step of an optimizer of this kind; call_of() has one kind for each arrangement.
 TestCall optimizer_call(int kind, Arrangement arrangement, std::uint64_t seed);
 

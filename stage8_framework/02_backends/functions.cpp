@@ -54,6 +54,12 @@ Tensor reduced(const char* name, const Tensor& a, const Shape& axes, bool keepdi
   return only(name, {&a}, {static_cast<double>(mask), static_cast<double>(keepdims)}, out);
 }
 
+thread_local Dtype factor_type = Dtype::f32;  // what an Autocast makes of f32
+
+Tensor as_factor(const Tensor& a) {
+  return a.is_defined() && a.dtype() == Dtype::f32 ? cast(a, factor_type) : a;
+}
+
 double number(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
@@ -107,11 +113,23 @@ Tensor max(const Tensor& a, const Shape& axes, bool keepdims) {
 }
 Tensor argmax(const Tensor& a) { return only("argmax", {&a}); }
 
+Autocast::Autocast(Dtype type) : before_(factor_type) {
+  if (type != Dtype::f32 && type != Dtype::bf16 && type != Dtype::f16)
+    throw std::invalid_argument(std::string("Autocast: products are not made in ") + name_of(type));
+  factor_type = type;
+}
+Autocast::~Autocast() { factor_type = before_; }
+
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
-  return only("matmul", {&a, &b}, {}, out);
+  if (factor_type == Dtype::f32) return only("matmul", {&a, &b}, {}, out);
+  const Tensor left = as_factor(a), right = as_factor(b);
+  return only("matmul", {&left, &right}, {}, out);
 }
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
-  return only("linear", {&x, &w, &bias}, {static_cast<double>(activation)});
+  const double f = static_cast<double>(activation);
+  if (factor_type == Dtype::f32) return only("linear", {&x, &w, &bias}, {f});
+  const Tensor left = as_factor(x), right = as_factor(w);
+  return only("linear", {&left, &right, &bias}, {f});
 }
 Pair linear_grad_w(const Tensor& grad_y, const Tensor& x, const Pair& out) {
   return pair("linear_grad_w", {&grad_y, &x}, {}, out);

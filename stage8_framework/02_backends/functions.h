@@ -68,6 +68,24 @@ Tensor max(const Tensor& a, const Shape& axes = {}, bool keepdims = false);
 Tensor argmax(const Tensor& a);
 
 // ---- Products -----------------------------------------------------------------------------------
+// Of two factors in f32 or f64, of their type; of two in bf16 or f16, f32, as the bias is.
+
+// While one lives, matmul and linear of its thread cast factors of f32 to `type` first. Biases and
+// all other operations stay as they are. The casts have gradients, and a gradient on the way back
+// is f32: parameters stay in f32, and so does their optimizer. f32 casts nothing, which an inner
+// one can ask for. f16 is for numbers that are not small: gradients below 2^-24 become 0. Throws
+// std::invalid_argument for other types.
+class Autocast {
+ public:
+  explicit Autocast(Dtype type = Dtype::bf16);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  Dtype before_;
+};
+
 enum class Activation { none, relu, sigmoid, tanh, gelu };
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& out = {});
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},

@@ -99,10 +99,11 @@ const Op kOps[] = {
     {"max", "a", "axes keepdims", 1, infer_reduction, cost_of_rows, nullptr, exact, result, no_rounding},
     {"argmax", "a", "", 1, infer_argmax, cost_of_rows, nullptr, exact, result, no_rounding},
 
-    // ---- Products: x (...,in), w (out,in), bias (out), y (...,out); activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
-    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul},
-    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear},
-
+    // ---- Products: x (...,in), w (out,in), bias (out), y (...,out). matmul and linear are also of
+    //      bf16 and f16; their sums and results are f32 then, as a bias is.
+    //      activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
+    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul, false, true},
+    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear, false, true},
     {"linear_grad_w", "grad_y x", "", 2, infer_linear_grad_w, cost_of_linear_grad_w, nullptr, fixed, terms, roundings_of_linear_grad_w},
     {"gelu_linear_backward", "grad_y x w bias?", "", 1, infer_gelu_linear_backward, cost_of_gelu_linear_backward, nullptr, fixed, terms, roundings_of_gelu_linear_backward},
 

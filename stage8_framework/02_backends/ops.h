@@ -46,7 +46,7 @@ enum class Promise {
   fixed,  // the same on every run of one device and build
 };
 
-// How far an output may lie from the double reference, which is given the same f32 inputs:
+// How far an output may lie from the double reference, which is given the same inputs:
 //   roundings * 2^-24 * magnitude,  magnitude = |reference|           (Magnitude::result)
 //                                   = the operation on |inputs|       (Magnitude::terms)
 // where for Magnitude::terms `roundings` grows with the number of terms, as roundings(call) says.
@@ -70,6 +70,9 @@ struct Op {
   // The call changes outputs that the caller must give: it reads what is there before it writes, so
   // that running it twice is not running it once.
   bool updates = false;
+  // The first two inputs may be two of bf16 or two of f16. Their sums and the output are then f32,
+  // which is what matrix units add up in.
+  bool multiplies_16_bits = false;
 };
 
 extern const Op kOps[];

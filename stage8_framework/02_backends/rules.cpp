@@ -121,8 +121,18 @@ void infer_argmax(const Call& call, OutputSpec* outputs) {
 
 // ---- Products -----------------------------------------------------------------------------------
 
+namespace {
+// Of a product of inputs 0 and 1, which have one type: f32 where that is bf16 or f16.
+Dtype type_of_product(const Call& call) {
+  const Dtype dtype = input(call, 0).dtype();
+  if (dtype != Dtype::bf16 && dtype != Dtype::f16) return real_type(call, 0, 2);
+  require(call, input(call, 1).dtype() == dtype, "the types differ");
+  return Dtype::f32;
+}
+}  // namespace
+
 void infer_matmul(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
+  const Dtype dtype = type_of_product(call);
   const Tensor &a = input(call, 0), &b = input(call, 1);
   require(call, a.rank() >= 2 && b.rank() >= 2, "both must have rank 2 or more");
   const std::int64_t inner = last(a), other = b.shape()[b.rank() - 2];
@@ -159,7 +169,10 @@ Shape shape_of_linear(const Call& call, int first) {
 }  // namespace
 
 void infer_linear(const Call& call, OutputSpec* outputs) {
-  outputs[0] = {shape_of_linear(call, 0), real_type(call)};
+  outputs[0] = {shape_of_linear(call, 0), type_of_product(call)};
+  const Tensor& bias = input(call, 2);
+  if (bias.is_defined() && bias.dtype() != outputs[0].dtype)
+    refuse(call, std::string("bias must be ") + name_of(outputs[0].dtype));
   require(call, whole(call, 0, 0) <= 4, "there is no such activation");
 }
 void infer_linear_grad_w(const Call& call, OutputSpec* outputs) {

@@ -10,21 +10,15 @@
 #include "stage8_framework/02_backends/fake_for_tests.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/02_backends/tensors_for_tests.h"
 #include "stage8_framework/03_autograd/autograd.h"
 
 using namespace framework;
+using tensors_test::host, tensors_test::random_on;
 
 namespace {
 
 using Floats = std::vector<float>;
-
-Floats host(const Tensor& t) { return t.to_host<float>(); }
-
-Tensor random_tensor(Device& on, const Shape& shape, std::uint32_t stream) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : shape) count *= extent;
-  return Tensor::from_host(on, testing::random_floats(static_cast<size_t>(count), stream), shape);
-}
 
 // What is computed from leaves, and their shapes. `written` says which of them the rule of the
 // operation writes home at once.
@@ -44,13 +38,13 @@ const std::vector<Computation>& computations() {
       {"matmul of a batch by one",
        {{5, 3}},
        [](Device& on, const auto& l) {
-         return matmul(random_tensor(on, {2, 4, 5}, 9), l[0]);
+         return matmul(random_on(on, {2, 4, 5}, 9), l[0]);
        },
        {true}},
       {"matmul of two batches",
        {{2, 5, 3}},
        [](Device& on, const auto& l) {
-         return matmul(random_tensor(on, {2, 4, 5}, 9), l[0]);
+         return matmul(random_on(on, {2, 4, 5}, 9), l[0]);
        },
        {false}},
       {"linear",
@@ -77,7 +71,7 @@ const std::vector<Computation>& computations() {
       {"layernorm without a gradient of its input",
        {{6}, {6}},
        [](Device& on, const auto& l) {
-         return layernorm(random_tensor(on, {4, 6}, 9), l[0], l[1]).first;
+         return layernorm(random_on(on, {4, 6}, 9), l[0], l[1]).first;
        },
        {true, true}},
       {"add with a broadcast",
@@ -87,21 +81,21 @@ const std::vector<Computation>& computations() {
       {"a weight that is used twice, and by others",
        {{3, 3}, {3}},
        [](Device& on, const auto& l) {
-         const Tensor x = random_tensor(on, {4, 3}, 9);
+         const Tensor x = random_on(on, {4, 3}, 9);
          return linear(linear(x, l[0], l[1]), l[0], l[1]) * l[1] + matmul(x, l[0]);
        },
        {false, false}},
       {"weight and bias that are one leaf",
        {{3, 3}},
        [](Device& on, const auto& l) {
-         return matmul(l[0], l[0]) + linear(random_tensor(on, {3, 3}, 9), l[0]) + l[0];
+         return matmul(l[0], l[0]) + linear(random_on(on, {3, 3}, 9), l[0]) + l[0];
        },
        {false}},
       {"views of a leaf",
        {{4, 3}},
        [](Device& on, const auto& l) {
-         return matmul(random_tensor(on, {5, 3}, 9), l[0].transpose(0, 1)) +
-                matmul(random_tensor(on, {5, 3}, 8), l[0].transpose(0, 1));
+         return matmul(random_on(on, {5, 3}, 9), l[0].transpose(0, 1)) +
+                matmul(random_on(on, {5, 3}, 8), l[0].transpose(0, 1));
        },
        {false}},
   };
@@ -112,7 +106,7 @@ const std::vector<Computation>& computations() {
 struct Leaves {
   Leaves(Device& on, const Computation& graph, bool have_homes) {
     for (size_t i = 0; i < graph.leaves.size(); ++i) {
-      leaves.push_back(random_tensor(on, graph.leaves[i], static_cast<std::uint32_t>(i)));
+      leaves.push_back(random_on(on, graph.leaves[i], static_cast<std::uint32_t>(i)));
       leaves.back().set_requires_grad();
       homes.push_back(full(on, graph.leaves[i], 7));
       if (have_homes) set_gradient_home(leaves[i], homes[i]);
@@ -136,7 +130,7 @@ struct Leaves {
 };
 
 void run_back(const Tensor& y, bool retains, autograd::Launch launch) {
-  autograd::backward(y, random_tensor(y.device(), y.shape(), 20), retains, launch);
+  autograd::backward(y, random_on(y.device(), y.shape(), 20), retains, launch);
 }
 
 }  // namespace
@@ -192,7 +186,7 @@ TEST_CASE("a gradient that was set elsewhere is added to, at home") {
     INFO(version.name);
     const Leaves with(on, graph, true), without(on, graph, false);
     for (const Leaves* const leaves : {&with, &without}) {
-      leaves->leaves[1].set_grad(random_tensor(on, graph.leaves[1], 30));
+      leaves->leaves[1].set_grad(random_on(on, graph.leaves[1], 30));
       run_back(graph.make(on, leaves->leaves), false, version.launch);
     }
     REQUIRE(with.are_home());

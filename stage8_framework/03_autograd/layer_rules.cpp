@@ -20,8 +20,9 @@ Tensor turned(const Tensor& a) { return a.transpose(-1, -2); }
 // ---- Products -----------------------------------------------------------------------------------
 
 // Y = A B: g B^T and A^T g. Where one B serves a batch, the sum over the batch is a part of A^T g.
+// Where A and B have 16 bits, g is rounded to their type: it is a factor as they are.
 void matmul_rule(WayBack& b) {
-  const Tensor& g = b.grad();
+  const Tensor g = b.grad().to(b.dtype());
   if (b.wants(0)) b.give(0, matmul(g, turned(b.input(1))));
   if (!b.wants(1)) return;
   const bool is_one = b.shape(1).rank() == 2;
@@ -53,7 +54,9 @@ Tensor through_activation(const WayBack& b) {
     case Activation::tanh:
       return tanh_backward(b.grad(), b.output());
     case Activation::gelu:
-      return gelu_linear_backward(b.grad().contiguous(), b.input(0), b.input(1), b.input(2));
+      if (b.dtype() != b.grad().dtype())  // factors of 16 bits
+        return gelu_backward(b.grad(), linear(b.input(0), b.input(1), b.input(2)));
+      return gelu_linear_backward(b.grad(), b.input(0), b.input(1), b.input(2));
     default:
       return b.grad();
   }
@@ -63,16 +66,14 @@ Tensor through_activation(const WayBack& b) {
 
 // y = activation(x w^T + bias): g w, g^T x and the sum of g's rows.
 void linear_rule(WayBack& b) {
-  const Tensor g = rows_of(through_activation(b));
-  if (b.wants(0)) b.give(0, reshaped(matmul(g, b.input(1)), b.shape(0)));
-  if (b.wants(1) && b.wants(2)) {
+  const Tensor g = rows_of(through_activation(b)), factor = g.to(b.dtype());
+  if (b.wants(0)) b.give(0, reshaped(matmul(factor, b.input(1)), b.shape(0)));
+  if (b.wants(1) && b.wants(2) && b.dtype() == g.dtype()) {
     const auto [of_w, of_bias] = linear_grad_w(g, rows_of(b.input(0)), {b.home(1), b.home(2)});
-    b.give(1, of_w), b.give(2, of_bias);
-  } else if (b.wants(1)) {
-    b.give(1, matmul(turned(g), rows_of(b.input(0)), b.home(1)));
-  } else if (b.wants(2)) {
-    b.give(2, sum(g, {0}, false, b.home(2)));
+    return b.give(1, of_w), b.give(2, of_bias);
   }
+  if (b.wants(1)) b.give(1, matmul(turned(factor), rows_of(b.input(0)), b.home(1)));
+  if (b.wants(2)) b.give(2, sum(g, {0}, false, b.home(2)));
 }
 
 // ---- Rows and losses ----------------------------------------------------------------------------

@@ -91,7 +91,7 @@ void Pass::run(const Node& node, const Gradients& grads, Tensor (&given)[kMaxInp
   node.rule->run(back);
   for (size_t i = 0; i < node.edges.size(); ++i)  // the mean of layernorm does not know of its gain
     if (node.edges[i] != nullptr && !given[i].is_defined())
-      given[i] = full(*node.device, back.shape(static_cast<int>(i)), 0, node.dtype);
+      given[i] = full(*node.device, back.shape(static_cast<int>(i)), 0, back.grad_dtype());
 }
 
 std::vector<Slot> Pass::done(Node& node) const {
@@ -130,11 +130,12 @@ void backward(const Tensor& root, const Tensor& seed, bool retain_graph, Launch 
     throw std::invalid_argument("backward of " + root.text() + ": " + reason);
   };
   if (!root.requires_grad()) refuse("nothing that it was computed from requires a gradient");
-  if (seed.shape() != root.shape() || seed.dtype() != root.dtype())
+  if (seed.shape() != root.shape() || seed.dtype() != gradient_type(root.dtype()))
     refuse("the seed is " + seed.text());
   if (&seed.device() != &root.device())
     refuse(std::string("the seed is on ") + seed.device().name() + ", not on " +
            root.device().name());
+  const Autocast none(Dtype::f32);  // the rules say in which type their products are
   Pass pass(retain_graph);
   launch(root.autograd(), seed.detach(), pass);
   pass.commit();
@@ -150,7 +151,7 @@ void Tensor::backward() const {
     throw std::invalid_argument("backward of " + text() +
                                 ": only a tensor of one element needs no seed");
   if (!requires_grad()) return autograd::backward(*this, *this, false);  // refuses it
-  autograd::backward(*this, full(device(), shape(), 1, dtype_), false);
+  autograd::backward(*this, full(device(), shape(), 1, gradient_type(dtype_)), false);
 }
 
 void Tensor::backward(const Tensor& seed, bool retain_graph) const {

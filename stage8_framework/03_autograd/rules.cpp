@@ -104,7 +104,7 @@ void select_rule(WayBack& b) {
 // ---- Moves and reductions -----------------------------------------------------------------------
 
 // Of another type, or on another device.
-void cast_rule(WayBack& b) { b.give(0, to(b.grad().to(b.dtype()), b.device())); }
+void cast_rule(WayBack& b) { b.give(0, to(b.grad().to(b.grad_dtype()), b.device())); }
 
 // The axes of the attribute, and a reduction's result with an extent of 1 for each.
 Shape axes_of(const WayBack& b) {
@@ -264,7 +264,7 @@ Tensor as_one(const WayBack& b, std::int64_t axis, std::int64_t count) {
 void unbind_rule(WayBack& b) {  // each part's gradient, 0 where none has come
   const std::int64_t axis = b.whole(0), count = b.shape(0)[static_cast<size_t>(axis)];
   if (const Tensor one = as_one(b, axis, count); one.is_defined()) return b.give(0, one);
-  const Tensor all = Tensor::empty(b.device(), b.shape(0), b.dtype());
+  const Tensor all = Tensor::empty(b.device(), b.shape(0), b.grad_dtype());
   for (std::int64_t i = 0; i < count; ++i) {
     const int output = static_cast<int>(i);
     all.select(axis, i).copy_from(b.has_grad(output) ? b.grad(output) : scalar_like(all, 0));

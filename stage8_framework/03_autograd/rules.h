@@ -24,8 +24,9 @@ class WayBack {
   const Tensor& grad(int output = 0) const { return grads_[output]; }
   const Tensor& input(int i) const { return saved(input_bit(i)); }
   const Tensor& output(int i = 0) const { return saved(output_bit(i)); }
-  const Shape& shape(int i) const;             // of input i
-  Dtype dtype() const { return node_.dtype; }  // of the first input
+  const Shape& shape(int i) const;                                 // of input i
+  Dtype dtype() const { return node_.dtype; }                      // of the first input
+  Dtype grad_dtype() const { return gradient_type(node_.dtype); }  // of its gradient
   Device& device() const { return *node_.device; }
   double attribute(int i) const { return node_.attributes[i]; }
   std::int64_t whole(int i) const { return static_cast<std::int64_t>(node_.attributes[i]); }

@@ -87,6 +87,8 @@ std::vector<std::vector<double>> gradients(const TestCall& call, Counted counted
     if ((counted >> o & 1) == 0 || !y.is_defined()) continue;
     std::vector<double> weights(static_cast<size_t>(y.elements()));
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = weight(o, i);
+    const Dtype type = call.inputs[0].dtype;  // a weight is a factor of the gradients' products
+    if (call.op->multiplies_16_bits) weights = values_of(bytes_of(weights, type), type);
     y.backward(upload(on, weights, y.shape(), y.dtype()), true);
   }
   std::vector<std::vector<double>> sums;
@@ -145,6 +147,8 @@ double off_by(const std::vector<std::vector<double>>& got,
 constexpr double kQuotient = 2e-8;       // of quotients: what is left of h^2 L''' / 6
 constexpr double kFloat = 32 * 0x1p-24;  // of own in f32: 32 roundings of the largest
 
+constexpr double kMixed = 1024 * 0x1p-24;  // of a matrix unit, which cuts off for each term
+
 // The outputs of an operation that may be in a loss, all together and one by one.
 std::vector<Counted> countings(const Op& op) {
   if (op.name == std::string("maxpool2d") || op.output_count == 1) return {1};
@@ -197,6 +201,23 @@ TEST_CASE("own's gradients are those of the reference") {
         CHECK(off_by(gradients(call, counted, own), want, kFloat) <= 1);
       }
   }
+}
+
+TEST_CASE("own's gradients of 16-bit factors are those of the reference") {
+  Device& reference = framework::device("reference");
+  Device& own = framework::device("own");
+  for (const char* const name : {"matmul", "linear"})
+    for (const NamedArrangement& arrangement : kArrangements)
+      for (const Dtype type : {Dtype::bf16, Dtype::f16}) {
+        const Op& op = framework::op_named(name);
+        TestCall call = with_factors_in(type, call_for(op, arrangement.arrangement));
+        // Nothing or relu: what goes through it has 16 bits still.
+        if (!call.attributes.empty()) call.attributes[0] = std::fmod(call.attributes[0], 2);
+        INFO(call.text());
+        const auto want = gradients(call, 1, reference);
+        call.in_double = false;
+        CHECK(off_by(gradients(call, 1, own), want, kMixed) <= 1);
+      }
 }
 
 TEST_CASE("every activation of a linear layer") {

@@ -197,16 +197,17 @@ Tensor Tensor::grad() const { return leaf_of(*this, "grad").grad; }
 
 void Tensor::set_grad(const Tensor& grad) const {
   Leaf& leaf = leaf_of(*this, "set_grad");
-  if (grad.is_defined() &&
-      (grad.shape() != shape() || grad.dtype() != dtype_ || &grad.device() != &device()))
+  if (grad.is_defined() && (grad.shape() != shape() || grad.dtype() != gradient_type(dtype_) ||
+                            &grad.device() != &device()))
     throw std::invalid_argument("set_grad of " + text() + ": the gradient is " + grad.text());
   leaf.grad = grad.is_defined() ? grad.detach() : Tensor();
 }
 
 void set_gradient_home(const Tensor& leaf, const Tensor& home) {
   Leaf& of = leaf_of(leaf, "set_gradient_home");
-  if (home.is_defined() && (home.shape() != leaf.shape() || home.dtype() != leaf.dtype() ||
-                            !home.is_contiguous() || &home.device() != &leaf.device()))
+  if (home.is_defined() &&
+      (home.shape() != leaf.shape() || home.dtype() != gradient_type(leaf.dtype()) ||
+       !home.is_contiguous() || &home.device() != &leaf.device()))
     throw std::invalid_argument("set_gradient_home of " + leaf.text() + ": the home is " +
                                 home.text());
   of.home = home.is_defined() ? home.detach() : Tensor();

@@ -17,6 +17,10 @@
 //   backward()           of a tensor of one element: adds its gradient by every leaf to the leaf's
 //   backward(seed)       of any tensor: the gradient of the sum of tensor * seed
 //
+// The gradient of a tensor of bf16 or f16 is f32, as that of its seed: gradients are sums.
+// backward() makes no products in 16 bits but those of tensors that have 16, whatever Autocast
+// there is.
+//
 // backward() uses the graph up, and what it saved is free, unless it is told to retain it. Errors
 // are of std::invalid_argument, one line, std::runtime_error where a saved tensor has been written
 // or the graph is used up, and what run() throws, gpu::Error out of memory included. No gradient
@@ -48,12 +52,17 @@ struct Leaf : AutogradSlot {
   std::uint64_t written_by = 0;  // the number of the Pass that has written there last
 };
 
-// From now on the leaf's gradients are written to `home`, of its shape and type, contiguous: into
-// the memory of an optimizer. Most rules of parameters write there at once. The gradient that it
-// has is forgotten. Where grad() is defined it is `home`, unless set_grad() has set another. An
-// undefined home takes that back, and keeps the gradient. Where a copy home fails, at the very end
-// of backward(), gradients that were home before may have changed. Throws std::invalid_argument
-// where `leaf` is none.
+// The type of the gradient of a tensor of `dtype`.
+constexpr Dtype gradient_type(Dtype dtype) {
+  return dtype == Dtype::bf16 || dtype == Dtype::f16 ? Dtype::f32 : dtype;
+}
+
+// From now on the leaf's gradients are written to `home`, of its gradient's shape and type,
+// contiguous: into the memory of an optimizer. Most rules of parameters write there at once. The
+// gradient that it has is forgotten. Where grad() is defined it is `home`, unless set_grad() has
+// set another. An undefined home takes that back, and keeps the gradient. Where a copy home fails,
+// at the very end of backward(), gradients that were home before may have changed. Throws
+// std::invalid_argument where `leaf` is none.
 void set_gradient_home(const Tensor& leaf, const Tensor& home);
 
 // A tensor as it was when it was saved. It is detached: a node that saves its own output does not

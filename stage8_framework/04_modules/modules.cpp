@@ -8,6 +8,7 @@
 #include "common/training.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/04_modules/precision.h"
 #include "stage8_framework/04_modules/problem.h"
 #include "stage8_framework/04_modules/state_file.h"
 
@@ -67,7 +68,8 @@ int main(int argc, char** argv) {
   ProgramInfo program{"8.4", "modules", "models as trees of named tensors, and their training",
                       modules::sizes(), version_infos(modules::kVersions)};
   program.extra = {{kSave, "FOLDER", "write the trained models there, as safetensors files"},
-                   {kLoad, "FOLDER", "test the models that are there, train not"}};
+                   {kLoad, "FOLDER", "test the models that are there, train not"},
+                   modules::precision_option()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     require_folder(options, kSave), require_folder(options, kLoad);

@@ -10,6 +10,7 @@
 #include "common/testing.h"
 #include "stage8_framework/02_backends/functions.h"
 #include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/02_backends/tensors_for_tests.h"
 #include "stage8_framework/03_autograd/tape.h"
 #include "stage8_framework/04_modules/module.h"
 
@@ -23,19 +24,13 @@ using Integers = std::vector<std::int32_t>;
 inline Device& reference() { return device("reference"); }
 inline Device& own() { return device("own"); }
 
-inline Floats host(const Tensor& t) { return t.to_host<float>(); }
+using tensors_test::host;
 // Of any type of real numbers.
 inline Doubles host_doubles(const Tensor& t) { return t.detach().to(Dtype::f64).to_host<double>(); }
 
-inline std::int64_t elements_of(const Shape& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : shape) count *= extent;
-  return count;
-}
 // Random numbers in [-1, 1), other ones for each stream.
 inline Tensor random_tensor(const Shape& shape, std::uint32_t stream, Device& on = own()) {
-  return Tensor::from_host(
-      on, testing::random_floats(static_cast<size_t>(elements_of(shape)), stream), shape);
+  return tensors_test::random_on(on, shape, stream);
 }
 inline Tensor ids(const Integers& values, const Shape& shape, Device& on = own()) {
   return Tensor::from_host(on, values, shape);

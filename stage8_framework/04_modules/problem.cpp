@@ -19,6 +19,7 @@
 #include "stage8_framework/02_backends/registry.h"
 #include "stage8_framework/03_autograd/tape.h"
 #include "stage8_framework/04_modules/models.h"
+#include "stage8_framework/04_modules/precision.h"
 
 namespace modules {
 
@@ -171,13 +172,16 @@ Training text_training(const train_shakespeare::Settings& settings,
     const double validation = validation_loss(model, unseen, batch);
     std::string text = mnist::text("validation %.3f", validation);
     bool is_kept = most == 0 || validation <= most;
+    std::vector<double> reached{validation};
     if (!losses.empty()) {
       const size_t first = losses.size() - std::min(losses.size(), kMeanOf);
       const double loss = training::mean_of(losses, first, losses.size());
       text = mnist::text("loss %.3f, ", loss) + text;
       is_kept = is_kept && (most == 0 || loss <= most);
+      reached.push_back(loss);
     }
-    return Training::Result{text, is_kept ? "" : text + mnist::text(", promised %.3f", most)};
+    return Training::Result{text, is_kept ? "" : text + mnist::text(", promised %.3f", most),
+                            reached};
   };
   return training;
 }
@@ -310,6 +314,7 @@ Training character_training(const Options& options, Device& device, Report& repo
 }
 
 std::vector<Training> trainings(const Options& options, Device& device, Report& report) {
+  if (wants_bf16(options)) return {in_bf16(character_training(options, device, report))};
   const train_shakespeare::Settings text = text_settings(options);
   const mnist::Data digits = mnist::find_data(options, report);
   const train_shakespeare::Data data = train_shakespeare::find_data(options, report);

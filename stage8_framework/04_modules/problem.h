@@ -31,9 +31,11 @@ struct Training {
   std::uint64_t steps = 0;
   train_toy::Trajectory want;  // the first losses in double, and the gradient of the first step
   // What a model reaches that was trained with these losses, or with none that are known: in words,
-  // and, where it is less than was promised, what it has missed.
+  // and, where it is less than was promised, what it has missed; and the losses that the words
+  // name.
   struct Result {
     std::string text, missed;
+    std::vector<double> reached = {};
   };
   std::function<Result(Module& model, const std::vector<float>& losses)> judge;
 };

@@ -11,6 +11,7 @@
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage8_framework/01_tensor/splitting.h"
 #include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/04_modules/precision.h"
 #include "stage8_framework/05_capture/problem.h"
 
 using capturing::Training;
@@ -81,7 +82,8 @@ int main(int argc, char** argv) {
   for (const VersionInfo& info : version_infos(capturing::kPlanners)) versions.push_back(info);
   ProgramInfo program{"8.5", "capture", "training steps that are recorded, planned and replayed",
                       capturing::sizes(), versions};
-  program.extra = {{kGraph, "FILE", "draw one step of the first model there, as SVG"}};
+  program.extra = {{kGraph, "FILE", "draw one step of the first model there, as SVG"},
+                   modules::precision_option()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const auto file = options.extra.find(kGraph);

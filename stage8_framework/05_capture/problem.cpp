@@ -10,6 +10,7 @@
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage5_training/06_train_toy/training.h"
 #include "stage8_framework/02_backends/registry.h"
+#include "stage8_framework/04_modules/precision.h"
 
 namespace capturing {
 
@@ -111,7 +112,7 @@ void require_memory(const Options& options) {
 
 std::vector<Training> trainings(const Options& options, Device& device, Report& report) {
   std::vector<Training> all = modules::trainings(options, device, report);
-  all.push_back(xor_training(options, device));
+  if (!modules::wants_bf16(options)) all.push_back(xor_training(options, device));
   return all;
 }
 

@@ -36,7 +36,7 @@ class Net : public Module {
   Linear last_;
 };
 
-Task task_on(Device& device, int kind) {
+Task task_on(Device& device, int kind, Dtype products = Dtype::f32) {
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < kSamples; ++i) labels.push_back(static_cast<std::int32_t>(i % 3));
   const Floats x = testing::random_floats(kSamples * 6, 1, 1);
@@ -49,7 +49,8 @@ Task task_on(Device& device, int kind) {
           columns_on(device),
           kBatch,
           shuffled(kSamples, kBatch, 9),
-          [](Module& model, const std::vector<Tensor>& batch) {
+          [products](Module& model, const std::vector<Tensor>& batch) {
+            const Autocast guard(products);
             return cross_entropy(model(batch[0]), batch[1]);
           },
           {kind},
@@ -83,6 +84,20 @@ TEST_CASE("every version trains to the bits of eager") {
         CHECK(capturing::difference(got, want).empty());
       }
     }
+}
+
+TEST_CASE("every version trains to the bits of eager with products in bf16") {
+  Device& own = device("own");
+  const Task task = task_on(own, kAdamW, Dtype::bf16);
+  Net eager(own), in_f32(own);
+  const Floats want = capturing::train_eager(eager, task, 11);
+  CHECK(want != capturing::train_eager(in_f32, task_on(own, kAdamW), 11));
+  for (const auto& version : kVersions) {
+    INFO(version.name);
+    Net model(own);
+    CHECK(testing::same_bits(version.launch(model, task, 11), want));
+    CHECK(testing::same_bits(parameters_of(model), parameters_of(eager)));
+  }
 }
 
 TEST_CASE("how many steps a graph has") {

@@ -115,6 +115,17 @@ TEST_CASE("chains with other calls between them wait, and calls that share an in
   CHECK(outline(graph) == Lines{"matmul", "fused mul(neg(in0), abs(in0))"});
 }
 
+TEST_CASE("an Autocast's casts and products stay between the chains") {
+  const Tensor x = numbers({4, 8}, 1), w = numbers({8, 8}, 2);
+  const Graph graph = checked({x, w}, [&]() -> Tensors {
+    const framework::Autocast guard;
+    const Tensor product = framework::matmul(framework::neg(framework::abs(x)), w);
+    return {framework::gelu(product) + product};
+  });
+  CHECK(outline(graph) ==
+        Lines{"fused neg(abs(in0))", "cast", "cast", "matmul", "fused add(gelu(in0), in0)"});
+}
+
 TEST_CASE("two chains that meet become one") {
   const Tensor a = numbers({7}, 1), b = numbers({7}, 2), c = numbers({7}, 3), d = numbers({7}, 4);
   const Graph graph = checked({a, b, c, d}, [&]() -> Tensors {

@@ -27,6 +27,7 @@ void infer_gather(const Call& call, OutputSpec* outputs);
 void infer_reduction(const Call& call, OutputSpec* outputs);  // attributes axes, keepdims
 void infer_argmax(const Call& call, OutputSpec* outputs);
 
+// Of two factors of bf16 or f16, f32.
 void infer_matmul(const Call& call, OutputSpec* outputs);
 void infer_linear(const Call& call, OutputSpec* outputs);
 void infer_linear_grad_w(const Call& call, OutputSpec* outputs);

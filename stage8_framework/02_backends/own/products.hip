@@ -9,6 +9,7 @@
 #include "stage5_training/01_dense_backward/slices.h"
 #include "stage8_framework/02_backends/own/detail/kept.h"
 #include "stage8_framework/02_backends/own/own.h"
+#include "stage8_framework/02_backends/own/products_mixed.h"
 
 namespace own {
 namespace {
@@ -32,6 +33,7 @@ bool batch_stride(const CourseTensor& t, const CourseTensor& y, size_t* stride) 
 }
 
 const char* supports_matmul(const CourseCall& call) {
+  if (is_mixed(call)) return supports_mixed_matmul(call);
   if (const char* reason = unless_f32(call)) return reason;
   const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   if (elements(y) == 0) return nullptr;
@@ -67,7 +69,12 @@ void run_in_slices(const gemm::Product& p, hipStream_t stream) {
                                           workspace_of(p.K, p.N, p.M), stream);
 }
 
+size_t workspace_of_matmul(const CourseCall& call) {
+  return is_mixed(call) ? workspace_of_mixed_matmul(call) : 0;
+}
+
 void run_matmul(const CourseCall& call, hipStream_t stream) {
+  if (is_mixed(call)) return run_mixed_matmul(call, stream);
   const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   if (elements(y) == 0) return;
   const size_t M = extent(y, -2), N = extent(y, -1), K = extent(a, -1);
@@ -129,6 +136,7 @@ void run_parts(const CourseCall& call, hipStream_t stream) {
 }
 
 const char* supports_linear(const CourseCall& call) {
+  if (is_mixed(call)) return supports_mixed_linear(call);
   if (const char* reason = unless_plain(call)) return reason;
   if (call.kernel > 0 && (is_absent(call.inputs[2]) || count_of(call, 0) == tanh))
     return "the kernels of 4.1 take a bias, and no tanh";
@@ -136,6 +144,7 @@ const char* supports_linear(const CourseCall& call) {
 }
 
 void run_linear(const CourseCall& call, hipStream_t stream) {
+  if (is_mixed(call)) return run_mixed_linear(call, stream);
   if (elements(call.outputs[0]) == 0) return;
   const bool has_bias = !is_absent(call.inputs[2]);
   switch (count_of(call, 0)) {
@@ -189,13 +198,14 @@ void run_gelu_linear_backward(const CourseCall& call, hipStream_t stream) {
 }
 
 size_t workspace_of_linear(const CourseCall& call) {
+  if (is_mixed(call)) return workspace_of_mixed_linear(call);
   return call.kernel == 0 ? 0 : gemv::kMaxPartials * sizeof(float);
 }
 
 }  // namespace
 
 std::vector<Operation> products() {
-  return {{"matmul", supports_matmul, run_matmul, name_of<gemm::kVersions>},
+  return {{"matmul", supports_matmul, run_matmul, name_of<gemm::kVersions>, workspace_of_matmul},
           {"linear", supports_linear, run_linear, name_of<dense::kVersions<dense::Linear>>,
            workspace_of_linear},
           {"linear_grad_w", unless_plain, run_linear_grad_w},
