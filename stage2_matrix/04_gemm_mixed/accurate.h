@@ -26,10 +26,9 @@ void launch_float_units(float* c, const float* a, const float* b, size_t M, size
 // Its error stays within 2.3's bounds. Infinities and NaN give what float arithmetic gives, with
 // these limits:
 //   - Where a product or a sum comes within a 2^-10th of the largest float, or exceeds it, the
-//     result may be infinite or NaN.
-//   - Of a number below 2^-113, what is below 2^-136 is lost. A number below 2^-137 is 0, also
-//   where
-//     it meets an infinity: the result is NaN. A result below 2^-126 may be 0.
+//     result may be infinite or NaN. A number within a 2^-12th of the largest float keeps 11 bits.
+//   - Of a number below 2^-113, what is below 2^-136 is lost. A number below 2^-137 is 0; where it
+//     meets an infinity the result is NaN. A result below 2^-126 may be 0.
 void launch_three_products(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
                            void* workspace, hipStream_t stream = nullptr);
 

@@ -18,10 +18,10 @@ namespace gemm_mixed {
 // the float at most: 2^-23 |value|. Below 2^-113 a small part has fewer bits: it is a multiple of
 // 2^-136.
 //
-// A value that would round up to infinity is rounded down, and may lose three bits. An infinity is
-// ±1 + ±infinity. In large * small' + small * large' + large * large' it then meets a large part of
-// the other number, which is 0 only if that number is (or is below 2^-137), and two infinities give
-// one. A NaN is 1 + NaN.
+// Of an infinity, and of what would round up to one, the large part is ±1 and the small part all
+// the rest: a finite one keeps 11 bits. In large * small' + small * large' + large * large' an
+// infinity then meets a large part of the other number, which is 0 only if that number is (or is
+// below 2^-137), and two infinities give one. A NaN is 1 + NaN.
 struct TwoParts {
   std::uint32_t large, small;  // the bits of two floats whose last 13 bits are 0
 };
@@ -31,10 +31,9 @@ __host__ __device__ inline TwoParts split(float value) {
   constexpr std::uint32_t kSign = 1u << 31, kOne = 0x3F800000u, kInfinity = 0x7F800000u;
   std::uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t magnitude = bits & ~kSign;
   TwoParts result;
-  result.large = (bits + (magnitude < kInfinity - kHalf ? kHalf : 0)) & ~kDropped;
-  if (magnitude >= kInfinity) result.large = (bits & kSign) | kOne;
+  result.large = (bits + kHalf) & ~kDropped;
+  if ((bits & ~kSign) >= kInfinity - kHalf) result.large = (bits & kSign) | kOne;
   float large;
   memcpy(&large, &result.large, sizeof large);
   const float small = value - large;
