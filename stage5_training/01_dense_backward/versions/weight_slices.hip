@@ -87,8 +87,8 @@ void launch_slices(const Gradients& to, const float* grad_y, const float* x, siz
   // end exercise
   if (rest > 0) {  // the last few samples go to the first slice's sums
     const size_t done = batch - rest;
-    p = product_of_w(sums, grad_y + done * layer.out, x + done * layer.in, rest, layer, 1);
-    launch(p, of_bias, stream);
+    launch(product_of_w(sums, grad_y + done * layer.out, x + done * layer.in, rest, layer, 1),
+           of_bias, stream);
   }
   const size_t columns = weights + (to.bias == nullptr ? 0 : layer.out);
   launch_add_slices<kSumGroups>(to.w, to.bias, sums, stride, slices, weights, columns, beta,
