@@ -94,20 +94,34 @@ class DriverModule : public LoadedCode {
   void* module_ = nullptr;
 };
 
+struct NvrtcVersion {
+  int major = 0, minor = 0;
+};
+NvrtcVersion version_of_nvrtc() {
+  NvrtcVersion version;
+  static_cast<void>(nvrtc().version(&version.major, &version.minor));
+  return version;
+}
+
 // A product and the sum behind it stay two roundings, as cmake/formulas.cmake has it for nvcc.
+// Without textures, surfaces and the like, which no text here uses, NVRTC declares less before each
+// text.
 std::vector<std::string> options() {
+  constexpr int kFirstWithMinimal = 13;  // that was tried
   const int major = gpu::device_attribute(hipDeviceAttributeComputeCapabilityMajor);
   const int minor = gpu::device_attribute(hipDeviceAttributeComputeCapabilityMinor);
-  return {"-arch=sm_" + std::to_string(major) + std::to_string(minor), "-std=c++17",
-          "--fmad=false"};
+  std::vector<std::string> all{"-arch=sm_" + std::to_string(major) + std::to_string(minor),
+                               "-std=c++17", "--fmad=false"};
+  if (version_of_nvrtc().major >= kFirstWithMinimal) all.push_back("-minimal");
+  return all;
 }
 
 }  // namespace
 
 std::string compiler_identity() {
-  int major = 0, minor = 0;
-  static_cast<void>(nvrtc().version(&major, &minor));
-  std::string identity = "nvrtc " + std::to_string(major) + "." + std::to_string(minor);
+  const NvrtcVersion version = version_of_nvrtc();
+  std::string identity =
+      "nvrtc " + std::to_string(version.major) + "." + std::to_string(version.minor);
   for (const std::string& option : options()) identity += " " + option;
   return identity;
 }
