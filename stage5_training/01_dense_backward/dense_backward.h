@@ -95,8 +95,9 @@ void launch_concurrent(const Gradients& to, const float* grad_y, const float* x,
 
 // What later stages call: `concurrent` where the caller has branches, which is faster at every
 // measured layer in a graph (tests/python/test_fastest.py, results/h200/dense_backward.json); else
-// `bias_by_tiles`. Small layers that are not in a graph are faster without branches, since the host
-// takes longer to fork than the device to compute.
+// `bias_by_tiles`, of a batch in slices. The bits are the same. Small layers that are not in a
+// graph are faster without branches, since the host takes longer to fork than the device to
+// compute.
 void backward(const Gradients& to, const float* grad_y, const float* x, size_t batch,
               const Layer& layer, float beta, Workspace& workspace,
               const Streams& streams = nullptr);
