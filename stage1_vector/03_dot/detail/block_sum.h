@@ -24,10 +24,10 @@ __device__ inline float block_sum_tree(float value) {
   return sums[0];
 }
 
-// The sum of `value` over the wave, in every lane: lanes 2^k apart exchange and add. All lanes of
-// the wave call it.
-__device__ inline float wave_sum(float value) {
-  for (int distance = gpu::wave_size() / 2; distance > 0; distance /= 2)
+// The sum of `value` over the wave, or over each group of `lanes` neighbours, a power of two, in
+// every lane: lanes 2^k apart exchange and add. All lanes of the wave call it.
+__device__ inline float wave_sum(float value, int lanes = gpu::wave_size()) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2)
     value += gpu::wave_shfl_xor(value, distance);
   return value;
 }

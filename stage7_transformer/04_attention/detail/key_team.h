@@ -76,12 +76,4 @@ __device__ inline void load_keys(Chunk<T> (&to)[Team::kKeys][Team::kChunks], con
   }
 }
 
-// The sum of `value` over the lanes of the team, in all of them.
-template <class Team>
-__device__ inline float sum_of_team(float value) {
-  for (int distance = Team::kLanes / 2; distance > 0; distance /= 2)
-    value += gpu::wave_shfl_xor(value, distance);
-  return value;
-}
-
 }  // namespace attention

@@ -2,6 +2,7 @@
 #include <cfloat>
 
 #include "common/gpu.h"
+#include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/04_attention/detail/key_team.h"
@@ -70,7 +71,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
     for (int r = 0; r < kRows; ++r) {
       GPU_UNROLL
       for (int n = 0; n < kKeys; ++n) {
-        const float score = p.scale * sum_of_team<Team>(scores[r][n]);
+        const float score = p.scale * dot::wave_sum(scores[r][n], Team::kLanes);
         scores[r][n] = key + n < seen[r] ? score : -INFINITY;
       }
       // exercise: the running softmax of row r takes these kKeys scores, which become their

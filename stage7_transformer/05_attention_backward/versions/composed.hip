@@ -32,9 +32,8 @@ static __global__ void score_gradients(float* gradients, const float* probabilit
 // delta[row] = sum over d of grad_out[row,d] out[row,d]    delta (B, H, Tq).
 // Fixes : the sum over a row of P grad_P needs the whole row.
 // Idea  : it is the same number as grad_out . out, which are D numbers each.
-// Thread: `lanes` neighbours per row, a power of two: a wave of 3.2's wave_per_row, or a part of
-// one
-//         where rows are shorter.
+// Thread: `lanes` neighbours per row, a power of two, own its columns: a wave as in 3.2's
+//         wave_per_row, or a part of one where rows are shorter.
 // Costs : 8 D bytes per row.
 static __global__ void row_products(float* delta, ConstView grad_out, ConstView out, Problem p,
                                     int lanes) {
@@ -53,8 +52,7 @@ static __global__ void row_products(float* delta, ConstView grad_out, ConstView 
       for (size_t d = static_cast<size_t>(lane); d < p.D; d += static_cast<size_t>(lanes))
         sum += a[d] * b[d];
     }
-    for (int distance = lanes / 2; distance > 0; distance /= 2)
-      sum += gpu::wave_shfl_xor(sum, distance);
+    sum = dot::wave_sum(sum, lanes);
     if (row < rows && lane == 0) delta[row] = sum;
   }
 }
