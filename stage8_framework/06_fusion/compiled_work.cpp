@@ -34,8 +34,7 @@ struct KnownKernel {
   std::shared_ptr<const runtime_code::LoadedCode> module;
   std::string name;
 };
-using KernelKey =
-    std::pair<int, std::string>;  // the device, and the program's text where it is alone
+using KernelKey = std::pair<int, std::string>;  // the device, and the text of the program alone
 
 // Never destroyed: at the program's end the device's runtime may be gone before it.
 std::map<KernelKey, KnownKernel>& known_kernels() {

@@ -22,7 +22,7 @@ struct SplitTile : HeldTile {
   static constexpr int kHalves = kRows / kHalf, kSumsOfHalf = kHalf / 2;
   static constexpr int kStagesOfA = 5, kStagesOfB = 2;
   static constexpr int kRowsOfBlock =
-      kHalf / int{kClusterBlocks};  // of a half, that a block copies
+      kHalf / int{kClusterBlocks};  // of a half: a block copies them
 };
 
 // Half of a tile of A. Each block of a pair copies half of the rows of both parts.

@@ -33,7 +33,7 @@ static void launch_product(const gemm::Product& p, float* bias, hipStream_t stre
 // Idea  : the tiles of grad_y are in shared memory for the product. The blocks of the first column
 //         of tiles add up their rows there. A slice's sums lie behind its weights, so one launch
 //         adds the slices of both.
-// Costs : an addition for each element of a tile, by 1 block in in / kTileN.
+// Costs : an addition for each element of their tiles of grad_y; one sum of a slice and unit more.
 void launch_grad_parameters(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                             const Layer& layer, float beta, Workspace& workspace,
                             hipStream_t stream) {
