@@ -200,6 +200,10 @@ Plugin load_plugin(const std::string& name, const std::string& path) {
 
 const std::vector<Plugin>& plugins() { return registry().plugins; }
 
+const Plugin& usable_plugin(const std::string& name) {
+  return plugin_named(registry(), name, "plug-in " + name);
+}
+
 void add_backend(const CourseBackend* table) {
   const std::string refused = refusal_of(table);
   if (!refused.empty()) throw std::invalid_argument("a backend of the program: " + refused);

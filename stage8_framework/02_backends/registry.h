@@ -23,6 +23,10 @@ struct Plugin {
 // first call.
 const std::vector<Plugin>& plugins();
 
+// The plug-in of this name. Throws std::invalid_argument where there is none, std::runtime_error
+// where it was refused.
+const Plugin& usable_plugin(const std::string& name);
+
 // A plug-in as one file has it. Throws nothing: see Plugin::refused.
 Plugin load_plugin(const std::string& name, const std::string& path);
 

@@ -88,6 +88,14 @@ TEST_CASE("a device has a plug-in's name and a number") {
   REQUIRE(contains_text(says(""), "there is no libcourse_.so"));
 }
 
+TEST_CASE("a plug-in is found by its name") {
+  REQUIRE(framework::usable_plugin("reference").name == "reference");
+  REQUIRE(framework::usable_plugin("own").table != framework::usable_plugin("reference").table);
+  const std::string none =
+      testing::what_of<std::invalid_argument>([] { framework::usable_plugin("nobody"); });
+  REQUIRE(contains_text(none, "plug-in nobody: there is no libcourse_nobody.so in "));
+}
+
 TEST_CASE("a tensor goes from device to device") {
   framework::Device &own = framework::device("own"), &reference = framework::device("reference");
   const std::vector<float> values{1, 2, 3, 4, 5, 6};

@@ -23,16 +23,13 @@ struct Opened {
 };
 
 Opened open_own() {
-  for (const framework::Plugin& plugin : framework::plugins()) {
-    if (plugin.name != "own" || plugin.table == nullptr) continue;
-    Opened own{plugin.table};
-    CourseError error;
-    if (own.table->open(0, &own.state, &error) != 0) throw gpu::Error(error.code, error.text);
-    own.add = own.table->find(own.state, "add");
-    if (own.add < 0) throw std::runtime_error(plugin.path + " has no operation add");
-    return own;
-  }
-  throw std::runtime_error("there is no plug-in libcourse_own.so");
+  const framework::Plugin& plugin = framework::usable_plugin("own");
+  Opened own{plugin.table};
+  CourseError error;
+  if (own.table->open(0, &own.state, &error) != 0) throw gpu::Error(error.code, error.text);
+  own.add = own.table->find(own.state, "add");
+  if (own.add < 0) throw std::runtime_error(plugin.path + " has no operation add");
+  return own;
 }
 
 }  // namespace
