@@ -49,7 +49,7 @@ typedef struct CourseCall {
   const CourseTensor* inputs;
   const CourseTensor* outputs;
   const double* attributes;
-  void* workspace; /* workspace(call) bytes, aligned to 256, of nobody else while the call runs */
+  void* workspace; /* workspace(call) bytes, aligned to 128, of nobody else while the call runs */
 } CourseCall;
 
 /* Operations on elements that are run as one (8.6). All values have the shape of `domain`: value v

@@ -13,7 +13,8 @@
 
 namespace framework {
 
-inline constexpr size_t kBufferAlignment = 256;
+// A line of the caches: no two buffers share one.
+inline constexpr size_t kBufferAlignment = 128;
 
 // A buffer, in use from call number `first` to call number `last`, both included.
 struct Interval {

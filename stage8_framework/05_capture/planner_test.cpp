@@ -37,7 +37,7 @@ std::vector<Interval> random_graph(std::uint64_t seed) {
 // one it must still be there. In between everything that is in use by nobody is poison.
 bool survives(const MemoryPlan& plan, const std::vector<Interval>& buffers) {
   constexpr unsigned char kPoison = 0xFF;
-  std::vector<unsigned char> memory(plan.bytes / kBufferAlignment, kPoison);  // a byte for each 256
+  std::vector<unsigned char> memory(plan.bytes / kBufferAlignment, kPoison);  // a byte for a line
   int end = 0;
   for (const Interval& buffer : buffers) end = std::max(end, buffer.last + 1);
   const auto over = [&](size_t i, auto use) {
@@ -123,7 +123,7 @@ TEST_CASE("fault_of sees what is wrong with a plan") {
   CHECK(fault_of({{0, 512, 0}, 768}, buffers) == "");
   CHECK(fault_of({{0, 256, 0}, 768}, buffers) == "buffers 0 and 1 overlap at call 2");
   CHECK(fault_of({{256, 0, 0}, 768}, buffers) == "buffers 1 and 2 overlap at call 3");
-  CHECK(fault_of({{0, 512, 128}, 768}, buffers) == "buffer 2 is not aligned");
+  CHECK(fault_of({{0, 512, 64}, 768}, buffers) == "buffer 2 is not aligned");
   CHECK(fault_of({{0, 512, 768}, 768}, buffers) == "buffer 2 leaves the block");
   CHECK(fault_of({{0, 512}, 768}, buffers) == "2 places for 3 buffers");
 }

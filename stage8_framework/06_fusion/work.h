@@ -16,7 +16,7 @@ namespace fusion {
 struct FusedArrays {
   const void* in[kMaxInputs] = {};
   void* out[kMaxOutputs] = {};
-  void* workspace = nullptr;  // workspace_bytes() bytes, aligned to 256
+  void* workspace = nullptr;  // workspace_bytes() bytes, aligned to 128
 };
 
 class ReadyWork {

@@ -9,8 +9,13 @@
 namespace own {
 namespace {
 
+const std::vector<Operation>& operations();
+
+// What a call needs lies together: the code of a launch has emptied the caches before each one.
 struct State {
   std::int32_t device;
+  bool is_only_device;
+  const Operation* operations;
 };
 
 hipStream_t stream_of(void* stream) { return static_cast<hipStream_t>(stream); }
@@ -23,19 +28,18 @@ std::int32_t device_count() {
 
 // Makes the device this thread's current one. To ask which one it is takes less than to set it, and
 // the only one always is.
-void make_current(std::int32_t device) {
-  static const bool is_only_one = device_count() == 1;
-  if (is_only_one && device == 0) return;
+void make_current(const State& state) {
+  if (state.is_only_device) return;
   int current;
   HIP_CHECK(hipGetDevice(&current));
-  if (current != device) HIP_CHECK(hipSetDevice(device));
+  if (current != state.device) HIP_CHECK(hipSetDevice(state.device));
 }
 
 // Does `work` on the device of `state`. What it throws ends here: nothing crosses the table.
 template <class Work>
 std::int32_t guarded(void* state, CourseError* error, Work&& work) {
   try {
-    make_current(static_cast<State*>(state)->device);
+    make_current(*static_cast<const State*>(state));
     work();
     return 0;
   } catch (const gpu::Error& failed) {
@@ -52,7 +56,7 @@ void unguarded(void* state, Work&& work) {
 }
 
 std::int32_t open(std::int32_t device, void** state, CourseError* error) {
-  State asked{device};
+  State asked{device, device_count() == 1 && device == 0, operations().data()};
   if (guarded(&asked, error, [] {}) != 0) return 1;
   *state = new State(asked);
   return 0;
@@ -198,7 +202,8 @@ size_t workspace(void*, const CourseCall* call) {
 }
 
 std::int32_t run(void* state, const CourseCall* call, void* stream, CourseError* error) {
-  return guarded(state, error, [&] { operation(call).run(*call, stream_of(stream)); });
+  const Operation& asked = static_cast<const State*>(state)->operations[call->op];
+  return guarded(state, error, [&] { asked.run(*call, stream_of(stream)); });
 }
 
 // ---- Fused operations ---------------------------------------------------------------------------
