@@ -224,6 +224,10 @@ TEST_CASE("a plug-in without a device, and a name that is taken") {
   static const CourseBackend again = fake::table("fake");
   REQUIRE(contains_text(testing::what_of<std::invalid_argument>([] { add_backend(&again); }),
                         "fake is there already"));
+  static CourseBackend part = fake::table("part");
+  part.capture_begin = [](void*, void*, CourseError*) -> std::int32_t { return 0; };
+  REQUIRE(contains_text(testing::what_of<std::invalid_argument>([] { add_backend(&part); }),
+                        "lacks a function"));
   static CourseBackend old = fake::table("old");
   old.abi_version = 0;
   REQUIRE(

@@ -40,7 +40,9 @@ std::string refusal_of(const CourseBackend* table) {
   const bool has_memory = table->allocate && table->free && table->to_device && table->to_host;
   const bool has_part = table->allocate || table->free || table->to_device || table->to_host;
   const bool has_stream = table->stream_create && table->stream_destroy && table->stream_wait;
-  if (!is_whole || (has_part && !has_memory) || (table->stream_create && !has_stream))
+  const bool has_graphs = table->capture_end && table->graph_launch && table->graph_destroy;
+  if (!is_whole || (has_part && !has_memory) || (table->stream_create && !has_stream) ||
+      (table->capture_begin && !has_graphs))
     return "its table lacks a function";
   return "";
 }

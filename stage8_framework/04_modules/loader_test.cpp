@@ -105,6 +105,13 @@ TEST_CASE("host and device hand out the same batches") {
   }
 }
 
+TEST_CASE("one column is enough") {
+  const Order order = shuffled(20, 6, 3);
+  HostLoader from_host({numbered(20, reference())}, 6, order, own());
+  DeviceLoader from_device({numbered(20, own())}, 6, order, 2);
+  for (int step = 0; step < 5; ++step) require_same(from_device.next(), from_host.next());
+}
+
 TEST_CASE("pieces of a text overlap, and take no memory") {
   const std::int64_t n = 30, T = 4, batch = 5, count = n - T;
   const auto pieces = [&](Device& on) {

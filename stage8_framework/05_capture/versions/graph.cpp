@@ -28,9 +28,7 @@ class InstanceReplay : public Replay {
       throw std::runtime_error("no device graph: " + reason + "; plan() replays the calls without");
     };
     const CourseBackend& table = device_.table();
-    if (table.capture_begin == nullptr || table.capture_end == nullptr ||
-        table.graph_launch == nullptr || table.graph_destroy == nullptr)
-      refuse(std::string(device_.name()) + " has no graphs");
+    if (table.capture_begin == nullptr) refuse(std::string(device_.name()) + " has no graphs");
     for (size_t i = 0; i < record.calls.size(); ++i)
       if (record.calls[i].seat->at_once)
         refuse(record.calls[i].seat->name + " works on the host, where it runs call " +

@@ -132,14 +132,13 @@ $one  }
 }
 )",
                   words);
-  words["four"] = kernel.access.is_by_four ? lines_of_four(kernel) : "";
-  const std::string by_four = R"(  for (size_t v = thread; v < vectors; v += threads) {
-$four  }
-)";
+  std::string by_four;
+  if (kernel.access.is_by_four)
+    by_four = "  for (size_t v = thread; v < vectors; v += threads) {\n" + lines_of_four(kernel) +
+              "  }\n";
   return filled(R"($beginning  const size_t thread = $block_x * (size_t)$threads + $thread_x;
   const size_t threads = $grid_x * (size_t)$threads;
-)" + (kernel.access.is_by_four ? by_four : std::string()) +
-                    R"(  for (size_t s = thread; s < n - 4 * vectors; s += threads) {
+)" + by_four + R"(  for (size_t s = thread; s < n - 4 * vectors; s += threads) {
     const $index i = s < head ? s : s + 4 * vectors;
 $one  }
 }
