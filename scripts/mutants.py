@@ -7,7 +7,8 @@
     scripts/mutants.py --sample 2/10      of those every tenth, from the second on
     scripts/mutants.py --json F --resume F    keeps the verdicts in F, and does not judge again what F has
     scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, from which
-                                              scripts/tables.py writes the README's figure
+                                              scripts/tables.py writes the README's figure; what that says
+                                              of other steps stays
 
 A mutant is a version file with one mistake (course_lib/mutation.py). Which ones are chosen depends on
 --count and --seed only, not on the steps that are asked for. Those that pass are printed, as a diff. A
@@ -206,7 +207,12 @@ def kind_of(verdict: Verdict, equivalent: dict[tuple[str, ...], str]) -> str:
 
 
 def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str]) -> None:
-    """Writes what became of them to results/mutants.json, step by step, and names those that pass."""
+    """Writes what became of them to results/mutants.json, step by step, and names those that pass. Of steps
+    that have no verdict here it keeps what an earlier campaign has found."""
+    record = summary()
+    made = {"date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "commit": (process.output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"])
+                       or "unknown").strip()}
     by_step: dict[str, Counter] = {}
     passing = []
     for verdict in verdicts.values():
@@ -221,26 +227,31 @@ def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str])
             counts["refused"] += 1
         else:
             passing.append({name: getattr(verdict, name) for name in ("key", *KEYS)})
-    commit = process.output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]) or "unknown"
-    record = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip(),
-              "steps": {step: dict(by_step[step]) for step in sorted(by_step)}, "passing": passing}
+    all_steps = record["steps"] | {step: made | counts for step, counts in by_step.items()}
+    passing += [entry for entry in record["passing"] if entry["step"] not in by_step]
+    record = {"steps": {step: all_steps[step] for step in sorted(all_steps)}, "passing": passing}
     SUMMARY.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def known_to_pass() -> set[str]:
-    """The keys of the mutants that the last campaign has found to pass."""
+def summary() -> dict:
+    """What the last campaigns have found; nothing where there was none."""
     if not SUMMARY.is_file():
-        return set()
+        return {"steps": {}, "passing": []}
 
     def validate(record: object) -> None:
-        require(record, {"passing": list}, "the summary")
+        require(record, {"steps": dict, "passing": list}, "the summary")
         for p, entry in enumerate(record["passing"]):
-            require(entry, {"key": str}, f"passing[{p}]")
+            require(entry, {"key": str, "step": str}, f"passing[{p}]")
 
     try:
-        return {entry["key"] for entry in documents.load(SUMMARY, validate)["passing"]}
+        return documents.load(SUMMARY, validate)
     except ValueError as error:
         raise CourseError(str(error), FAILED) from None
+
+
+def known_to_pass() -> set[str]:
+    """The keys of the mutants that the last campaigns have found to pass."""
+    return {entry["key"] for entry in summary()["passing"]}
 
 
 def diff(text: str, mutant: Mutant) -> str:

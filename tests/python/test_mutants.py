@@ -416,11 +416,17 @@ def test_of_a_sample_only_what_did_not_pass_before_fails(scene, capsys, tmp_path
     monkeypatch.setattr(mutants, "SUMMARY", tmp_path / "mutants.json")
     scene.run()
     assert mutants.known_to_pass() == set()
+    other = {"date": "2030-01-02", "commit": "0123abc", "mutants": 1, "uncompiled": 0, "equivalent": 0,
+             "refused": 0}
+    of_others = {"key": "other", "step": "9.9"}
+    mutants.SUMMARY.write_text(json.dumps(
+        {"steps": {"1.1": other, "9.9": other}, "passing": [of_others, {"key": "old", "step": "1.1"}]}))
     mutants.sum_up(mutants.load_verdicts(scene.written), {})
     summary = json.loads(mutants.SUMMARY.read_text())
     passing = [verdict["key"] for verdict in json.loads(scene.written.read_text()) if not verdict["reason"]]
-    assert passing and {entry["key"] for entry in summary["passing"]} == set(passing)
-    counts = summary["steps"]["1.1"]
+    assert passing and {entry["key"] for entry in summary["passing"]} == {*passing, "other"}
+    assert of_others in summary["passing"] and summary["steps"]["9.9"] == other
+    counts = {name: count for name, count in summary["steps"]["1.1"].items() if name not in ("date", "commit")}
     assert counts == {"mutants": len(scene.chosen), "uncompiled": 0, "equivalent": 0,
                       "refused": len(scene.chosen) - len(passing)}
     scene.known_to_pass = mutants.known_to_pass()

@@ -262,10 +262,12 @@ def test_the_share_of_refused_mutants_comes_from_its_file(repository: Path, caps
     readme.write_text("<!-- table: mutants -->\n<!-- end table -->\n")
     assert run(repository) == 1 and "no results/mutants.json" in capsys.readouterr().err
     counts = {"mutants": 10, "uncompiled": 1, "equivalent": 1, "refused": 7}
-    (repository / "results" / "mutants.json").write_text(json.dumps(
-        {"date": "2030-01-02", "commit": "0123abc", "steps": {"1.1": counts, "1.2": counts}, "passing": []}))
+    (repository / "results" / "mutants.json").write_text(json.dumps({"steps": {
+        "1.1": {"date": "2030-01-02", "commit": "0123abc", **counts},
+        "1.2": {"date": "2030-02-01", "commit": "1230abc", **counts}}, "passing": []}))
     assert run(repository) == 0
     assert "refuses 14 of 16 mutants (87.5%)**, kernels of 2 steps" in readme.read_text()
+    assert "(2030-01-02 to 2030-02-01; 2 more" in readme.read_text()
     assert run(repository, "--check") == 0
     readme.write_text(readme.read_text().replace("14 of", "15 of"))
     assert run(repository, "--check") == 1
