@@ -293,14 +293,19 @@ inline TestCall call_of(const Op& op, Arrangement arrangement, std::uint64_t see
           std::move(ingredients.given)};
 }
 
-// The types that an operation is tested in, and the call with its factors rounded to one of them.
+// The types that an operation is tested in, and the call with its factors, or rows of heads,
+// rounded to one of them.
 inline std::vector<Dtype> factor_types(const Op& op) {
-  if (!op.multiplies_16_bits) return {Dtype::f32};
+  if (op.narrow == framework::Narrow::none) return {Dtype::f32};
+  if (op.narrow == framework::Narrow::heads) return {Dtype::f32, Dtype::bf16};
   return {Dtype::f32, Dtype::bf16, Dtype::f16};
 }
 inline TestCall with_factors_in(Dtype type, TestCall call) {
   if (type == Dtype::f32) return call;
-  for (size_t i = 0; i < 2; ++i) {
+  const bool has_lse = call.inputs.size() > 3 && call.op->narrow == framework::Narrow::heads;
+  const size_t end =
+      call.op->narrow == framework::Narrow::factors ? 2 : call.inputs.size() - has_lse;
+  for (size_t i = 0; i < end; ++i) {
     Input& factor = call.inputs[i];
     factor.dtype = type;
     factor.storage = values_of(bytes_of(factor.storage, type), type);

@@ -150,7 +150,11 @@ double roundings_of_attention(const Call& call) {
   const bool is_backward = call.input_count > 3;
   const Tensor &q = call.inputs[is_backward ? 1 : 0], &k = call.inputs[is_backward ? 2 : 1];
   const double sums = roundings_of_sum(extent(q, 3)) + 2 * roundings_of_sum(extent(k, 2));
-  return 24 + (is_backward ? 2 : 1) * (sums + roundings_of_sum(extent(q, 2)));
+  const double of_floats = 24 + (is_backward ? 2 : 1) * (sums + roundings_of_sum(extent(q, 2)));
+  if (q.dtype() != Dtype::bf16) return of_floats;
+  // A weight, or its gradient, is rounded to bf16 where it is multiplied, which is 2^16 roundings
+  // of a term, and so is the result. A matrix unit's sum counts three times.
+  return 0x1.1p16 + 3 * of_floats;
 }
 // 5.4's reference counts them. Each is of w, of the step by which w changes, or of a term of m or
 // v, and so of a term of the magnitude. By Adam: the quotient 5, the root 6, v 4 (half of which a

@@ -333,6 +333,23 @@ const std::vector<PluginDevice::Fallback>& fallbacks(Device& device) {
   return plugin_device(device).fallbacks;
 }
 
+std::string refusal_of(Call call) {
+  PluginDevice& device = plugin_device(device_of(call));
+  const Outputs outputs(call, device);
+  CCall c;
+  to_c(call, &c);
+  for (const Seat* seat : device.policy) {
+    if (seat->ops[static_cast<size_t>(row_of(*call.op))] < 0) continue;
+    const char* const reason = refusal(*seat, call, c);
+    return reason == nullptr ? "" : seat->name + ": " + reason;
+  }
+  return "nobody whom the policy allows has it";
+}
+
+const std::vector<PluginDevice::LeftInF32>& left_in_f32(Device& device) {
+  return plugin_device(device).left_in_f32;
+}
+
 std::vector<Choice> choices(Device& device) { return plugin_device(device).best->list(); }
 
 }  // namespace framework

@@ -50,6 +50,13 @@ void kernel(Device& device, const std::string& op, const std::string& name);
 // What was run by another plug-in than the policy's first one since the device was made, and why.
 const std::vector<PluginDevice::Fallback>& fallbacks(Device& device);
 
+// Why the first plug-in of the device's policy that has the operation does not take this call as it
+// is; "" where it does. Nothing is queued. Throws std::invalid_argument where the call is wrong.
+std::string refusal_of(Call call);
+
+// What an Autocast has left in f32 on this device, and why.
+const std::vector<PluginDevice::LeftInF32>& left_in_f32(Device& device);
+
 // What `best` has measured: in the order of the first calls.
 struct Choice {
   struct Timed {

@@ -215,8 +215,34 @@ Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& g
                           const Triple& out) {
   return triple("layernorm_backward", {&grad_y, &x, &gain, &mean, &rstd, &grad_residual}, {}, out);
 }
-Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
-               bool are_joined) {
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+namespace {
+
+void count_left_in_f32(PluginDevice& device, const Op& op, const std::string& reason) {
+  for (PluginDevice::LeftInF32& row : device.left_in_f32)
+    if (row.op == &op && row.reason == reason) return void(++row.times);
+  device.left_in_f32.push_back({&op, reason, 1});
+}
+
+// Why attention of such tensors in `type` is not made on their device, or can't be gone back
+// through; "": it is. They are made, but nobody writes them.
+std::string attention_refusal(Dtype type, const Tensor& q, const Tensor& k, const Tensor& v,
+                              Attributes attributes) {
+  const auto like = [&](const Tensor& t) { return Tensor::empty(q.device(), t.shape(), type); };
+  if (type == Dtype::f16) return "there is no attention of f16";
+  const Tensor a = like(q), b = like(k), c = like(v);
+  const Call forward = call_of("attention", {&a, &b, &c}, attributes);
+  const std::string refusal = refusal_of(forward);
+  const bool goes_back = q.requires_grad() || k.requires_grad() || v.requires_grad();
+  if (!refusal.empty() || !goes_back) return refusal;
+  const Tensor lse = Tensor::empty(q.device(), {q.shape()[0], q.shape()[1], q.shape()[2]});
+  return refusal_of(call_of("attention_backward", {&a, &a, &b, &c, &a, &lse}, attributes));
+}
+
+Pair attention_as_it_is(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                        double scale, bool are_joined) {
   Call call = call_of("attention", {&q, &k, &v}, {static_cast<double>(causal), scale});
   if (are_joined && q.rank() == 4) {
     const Shape& s = q.shape();
@@ -226,6 +252,36 @@ Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, d
   }
   run(call);
   return {call.outputs[0], call.outputs[1]};
+}
+
+}  // namespace
+
+bool is_cast_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+                       Dtype* type) {
+  *type = factor_type;
+  bool casts = false;
+  for (const Tensor* const t : {&q, &k, &v}) {
+    if (factor_type == Dtype::f32 || !t->is_defined()) return false;
+    if (t->dtype() != Dtype::f32 && t->dtype() != factor_type) return false;
+    casts = casts || t->dtype() == Dtype::f32;
+  }
+  if (!casts) return false;  // what has the type already needs no Autocast
+  const std::string refusal =
+      attention_refusal(factor_type, q, k, v, {static_cast<double>(causal), scale});
+  if (refusal.empty()) return true;
+  count_left_in_f32(plugin_device(q.device()), op_named("attention"), refusal);
+  return false;
+}
+
+Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+               bool are_joined) {
+  Dtype type;
+  if (!is_cast_attention(q, k, v, causal, scale, &type))
+    return attention_as_it_is(q, k, v, causal, scale, are_joined);
+  const auto [out, lse] =
+      attention_as_it_is(as_factor(q), as_factor(k), as_factor(v), causal, scale, are_joined);
+  if (!are_joined) return {cast(out, Dtype::f32), lse};
+  return {cast(out.transpose(1, 2), Dtype::f32).transpose(1, 2), lse};  // joined still
 }
 Triple attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out, const Tensor& lse, bool causal, double scale,

@@ -70,8 +70,10 @@ Tensor argmax(const Tensor& a);
 // ---- Products -----------------------------------------------------------------------------------
 // Of two factors in f32 or f64, of their type; of two in bf16 or f16, f32, as the bias is.
 
-// While one lives, matmul and linear of its thread cast factors of f32 to `type` first. Biases and
-// all other operations stay as they are. The casts have gradients, and a gradient on the way back
+// While one lives, matmul and linear of its thread cast factors of f32 to `type` first. attention
+// does so where the device's plug-in takes that, and casts its result back; where not, it stays in
+// f32, and left_in_f32() of dispatch.h says why. Biases and all other operations stay as they are.
+// The casts have gradients, and a gradient on the way back
 // is f32: parameters stay in f32, and so does their optimizer. f32 casts nothing, which an inner
 // one can ask for. f16 is for numbers that are not small: gradients below 2^-24 become 0. Throws
 // std::invalid_argument for other types.
@@ -139,6 +141,11 @@ Normalized add_layernorm(const Tensor& x, const Tensor& residual, const Tensor& 
 Triple layernorm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& gain,
                           const Tensor& mean, const Tensor& rstd, const Tensor& grad_residual = {},
                           const Triple& out = {});
+// Whether attention of these, under the Autocast of this thread, is made in `*type`: where q, k and
+// v of f32 are cast to that, the device's plug-in takes the call, and the gradient's where one is
+// wanted. For who can cast them together; attention() itself asks.
+bool is_cast_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+                       Dtype* type);
 // out and lse. Where `are_joined`, out is a view of (B, Tq, H, D), for who puts the heads side by
 // side.
 Pair attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,

@@ -94,7 +94,8 @@ inline std::vector<Expected> expected_of(const TestCall& call, const Backend& wi
     magnitude = magnitudes(in_double, witness);
   std::vector<Expected> expected;
   for (size_t o = 0; o < want.size(); ++o) {
-    Expected of{roundings == 0 || exact_sums || rounded[o].dtype != Dtype::f32,
+    Expected of{roundings == 0 || exact_sums ||
+                    (rounded[o].dtype != Dtype::f32 && rounded[o].dtype != Dtype::bf16),
                 want[o].values(),
                 {},
                 rounded[o]};

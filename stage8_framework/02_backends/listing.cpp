@@ -121,8 +121,11 @@ void write_operations(const std::string& file) {
         kernels += (kernels.empty() ? "" : ", ") + kernel;
     if (kernels.empty()) kernels = own != opened.end() && own->has(op.name) ? "its own" : "-";
     text += std::string("| `") + op.name + "` | " + op.inputs +
-            (op.multiplies_16_bits ? ", also in bf16 and f16" : "") + " | " + op.attributes +
-            " | " + std::to_string(op.output_count) + (op.updates ? ", in place" : "") + " | " +
+            (op.narrow == framework::Narrow::factors ? ", also in bf16 and f16"
+             : op.narrow == framework::Narrow::heads ? ", also in bf16"
+                                                     : "") +
+            " | " + op.attributes + " | " + std::to_string(op.output_count) +
+            (op.updates ? ", in place" : "") + " | " +
             (op.promise == framework::Promise::exact ? "exact" : "fixed") + " | " +
             (op.scale == framework::Magnitude::result ? "of the result" : "of the terms") + " | " +
             (op.formula != nullptr ? "`" + std::string(op.formula) + "`" : "") + " | " + kernels +

@@ -102,8 +102,8 @@ const Op kOps[] = {
     // ---- Products: x (...,in), w (out,in), bias (out), y (...,out). matmul and linear are also of
     //      bf16 and f16; their sums and results are f32 then, as a bias is.
     //      activation: 0 none, 1 relu, 2 sigmoid, 3 tanh, 4 gelu ----
-    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul, false, true},
-    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear, false, true},
+    {"matmul", "a b", "", 1, infer_matmul, cost_of_matmul, nullptr, fixed, terms, roundings_of_matmul, false, Narrow::factors},
+    {"linear", "x w bias?", "activation", 1, infer_linear, cost_of_linear, nullptr, fixed, terms, roundings_of_linear, false, Narrow::factors},
     {"linear_grad_w", "grad_y x", "", 2, infer_linear_grad_w, cost_of_linear_grad_w, nullptr, fixed, terms, roundings_of_linear_grad_w},
     {"gelu_linear_backward", "grad_y x w bias?", "", 1, infer_gelu_linear_backward, cost_of_gelu_linear_backward, nullptr, fixed, terms, roundings_of_gelu_linear_backward},
 
@@ -131,14 +131,15 @@ const Op kOps[] = {
     {"maxpool2d", "x", "window_y window_x stride_y stride_x pad_y pad_x", 2, infer_maxpool2d, cost_of_rows, nullptr, exact, result, no_rounding},
     {"maxpool2d_backward", "grad_y argmax", "window_y window_x stride_y stride_x pad_y pad_x height width", 1, infer_maxpool2d_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_maxpool2d_backward},
 
-    // ---- Transformers: table (V,C), ids (...); x (...,C), gain and bias (C); q (B,H,Tq,D), k and v (B,H,Tk,D) ----
+    // ---- Transformers: table (V,C), ids (...); x (...,C), gain and bias (C); q (B,H,Tq,D), k and v (B,H,Tk,D).
+    //      attention and its gradients are also of bf16, all but lse ----
     {"embedding", "table ids", "", 1, infer_embedding, cost_of_moves, nullptr, exact, result, no_rounding},
     {"embedding_backward", "grad_y ids", "rows", 1, infer_embedding_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_embedding_backward},
     {"layernorm", "x gain bias", "eps", 3, infer_layernorm, cost_of_rows, nullptr, fixed, terms, roundings_of_row},
     {"add_layernorm", "x residual gain bias", "eps", 4, infer_layernorm, cost_of_rows, nullptr, fixed, terms, roundings_of_row},
     {"layernorm_backward", "grad_y x gain mean rstd grad_residual?", "", 3, infer_layernorm_backward, cost_of_rows, nullptr, fixed, terms, roundings_of_layernorm_backward},
-    {"attention", "q k v", "causal scale", 2, infer_attention, cost_of_attention, nullptr, fixed, terms, roundings_of_attention},
-    {"attention_backward", "grad_out q k v out lse", "causal scale", 3, infer_attention_backward, cost_of_attention_backward, nullptr, fixed, terms, roundings_of_attention},
+    {"attention", "q k v", "causal scale", 2, infer_attention, cost_of_attention, nullptr, fixed, terms, roundings_of_attention, false, Narrow::heads},
+    {"attention_backward", "grad_out q k v out lse", "causal scale", 3, infer_attention_backward, cost_of_attention_backward, nullptr, fixed, terms, roundings_of_attention, false, Narrow::heads},
 
     // ---- In place: outputs w, state, step; mask, step; step. kind: 0 sgd, 1 momentum, 2 adam, 3 adamw ----
     {"optimizer_step", "grad rate", "kind momentum beta1 beta2 epsilon weight_decay", 3, infer_optimizer_step, cost_of_optimizer_step, nullptr, fixed, terms, roundings_of_optimizer_step, true},

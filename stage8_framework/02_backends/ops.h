@@ -52,6 +52,15 @@ enum class Promise {
 // where for Magnitude::terms `roundings` grows with the number of terms, as roundings(call) says.
 enum class Magnitude { result, terms };
 
+// What an operation takes beside inputs that are all of f32 or all of f64.
+enum class Narrow {
+  none,
+  // The first two inputs may be two of bf16 or two of f16. Their sums and the output are then f32,
+  // which is what matrix units add up in.
+  factors,
+  heads,  // all inputs may be bf16, and the outputs are then; but lse stays f32
+};
+
 struct Op {
   const char* name;
   const char* inputs;      // "a b", "x w bias?": a ? marks what may be absent
@@ -70,9 +79,7 @@ struct Op {
   // The call changes outputs that the caller must give: it reads what is there before it writes, so
   // that running it twice is not running it once.
   bool updates = false;
-  // The first two inputs may be two of bf16 or two of f16. Their sums and the output are then f32,
-  // which is what matrix units add up in.
-  bool multiplies_16_bits = false;
+  Narrow narrow = Narrow::none;
 };
 
 extern const Op kOps[];

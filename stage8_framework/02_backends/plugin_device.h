@@ -98,6 +98,14 @@ class PluginDevice final : public Device {
   };
   std::vector<Fallback> fallbacks;
 
+  // What an Autocast has not cast, because nobody would have taken it.
+  struct LeftInF32 {
+    const Op* op;
+    std::string reason;
+    std::uint64_t times;
+  };
+  std::vector<LeftInF32> left_in_f32;
+
  private:
   std::string name_;
   std::vector<Seat> seats_;

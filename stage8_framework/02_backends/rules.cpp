@@ -357,17 +357,25 @@ void require_heads(const Call& call, int first) {
   require_shape(call, first + 2, "v", k);
   require(call, call.attributes[1] > 0, "scale must be above 0");
 }
+// The type of the inputs before `end`, which are rows of heads, all of one type.
+Dtype type_of_heads(const Call& call, int end) {
+  const Dtype dtype = input(call, 0).dtype();
+  if (dtype != Dtype::bf16) return real_type(call);
+  for (int i = 1; i < end; ++i) require(call, input(call, i).dtype() == dtype, "the types differ");
+  return dtype;
+}
 }  // namespace
 
 void infer_attention(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
+  const Dtype dtype = type_of_heads(call, 3);
   require_heads(call, 0);
   const Shape& q = input(call, 0).shape();
   outputs[0] = {q, dtype};
-  outputs[1] = {{q[0], q[1], q[2]}, dtype};
+  outputs[1] = {{q[0], q[1], q[2]}, dtype == Dtype::bf16 ? Dtype::f32 : dtype};
 }
 void infer_attention_backward(const Call& call, OutputSpec* outputs) {
-  const Dtype dtype = real_type(call);
+  const Dtype dtype = type_of_heads(call, 5);
+  if (dtype == Dtype::bf16) require(call, input(call, 5).dtype() == Dtype::f32, "lse must be f32");
   require_heads(call, 1);
   const Shape& q = input(call, 1).shape();
   require_shape(call, 0, "grad_out", q), require_shape(call, 4, "out", q);

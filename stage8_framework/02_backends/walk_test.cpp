@@ -135,11 +135,14 @@ TEST_CASE("every operation on every backend, in twelve arrangements") {
         for (const Dtype type : factor_types(*op)) check_on_all(*op, arrangement, seed, type);
   for (size_t b = 0; b < backends.size(); ++b)
     WARN(summary(backends[b]->name(), records[b], std::size(kArrangements) * std::size(kSeeds)));
-  // Whatever a backend says that it has, it runs at least once; vendor has it in f32.
+  // Whatever a backend says that it has, it runs at least once; vendor has it in f32, and own has
+  // attention in bf16 where the device has its instructions.
   for (size_t b = 0; b < backends.size(); ++b)
     for (const auto& [op, record] : records[b]) {
       INFO(backends[b]->name() << ": " << op);
-      const bool is_refused = backends[b] == vendor() && op.find(kOfFactors) != std::string::npos;
+      const bool is_refused =
+          (backends[b] == vendor() && op.find(kOfFactors) != std::string::npos) ||
+          record.refusals.count("attention of bf16 needs sm_80") > 0;
       CHECK((record.ran > 0) != is_refused);
     }
 }
@@ -291,7 +294,7 @@ TEST_CASE("every kernel that a backend has a name for") {
 }
 
 TEST_CASE("own has one kernel for factors of 16 bits") {
-  for (const char* const name : {"matmul", "linear"}) {
+  for (const char* const name : {"matmul", "linear", "attention", "attention_backward"}) {
     const Op& op = framework::op_named(name);
     const TestCall call =
         with_factors_in(Dtype::bf16, call_of(op, Arrangement::contiguous, kSeeds[0], *witness()));

@@ -1,4 +1,6 @@
-// Gradients of products of 16-bit factors, which are f32, and of what an Autocast casts.
+// Gradients of products of 16-bit factors and of attention of bf16, which are f32, and of what an
+// Autocast casts.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -85,6 +87,85 @@ TEST_CASE("an Autocast around backward() changes no gradient") {
   y.backward(g);
   const Autocast none(Dtype::f32);
   REQUIRE(is(x.grad(), matmul(g, w)));
+}
+
+namespace {
+// Whether the device has attention of bf16 for heads of so many numbers, and its gradient.
+bool has_attention(const Tensor& q, std::string* reason) {
+  const Autocast guard;
+  Dtype type;
+  const auto before = left_in_f32(q.device());
+  if (is_cast_attention(q, q, q, true, 0.25, &type)) return true;
+  const auto& after = left_in_f32(q.device());
+  for (size_t i = 0; i < after.size(); ++i)
+    if (i >= before.size() || after[i].times > before[i].times) *reason = after[i].reason;
+  return false;
+}
+}  // namespace
+
+TEST_CASE("an Autocast's gradients of attention are those of bf16, and arrive as f32") {
+  Device& on = device(GENERATE("reference", "own"));
+  CAPTURE(on.name());
+  constexpr std::int64_t B = 2, T = 13, H = 3, D = 16;
+  const Tensor rows = leaf(random_on(on, {B, T, 3, H, D}, 1)), g = random_on(on, {B, T, H, D}, 2);
+  const auto part = [](const Tensor& of, std::int64_t i) {
+    return of.select(2, i).transpose(1, 2);
+  };
+  const auto gradient = [&](Dtype type, bool are_joined) {
+    rows.set_grad({});
+    const Tensor y = [&] {
+      const Autocast guard(type);
+      return attention(part(rows, 0), part(rows, 1), part(rows, 2), true, 0.25, are_joined).first;
+    }();
+    REQUIRE(y.dtype() == Dtype::f32);
+    y.backward(g.transpose(1, 2));
+    REQUIRE(rows.grad().dtype() == Dtype::f32);
+    return host(rows.grad());
+  };
+  const Floats in_f32 = gradient(Dtype::f32, true);
+  for (const bool are_joined : {false, true}) {
+    const Floats got = gradient(Dtype::bf16, are_joined);
+    std::string reason;
+    if (!has_attention(part(rows, 0), &reason)) {
+      WARN("not checked in bf16: " << reason);
+      REQUIRE(testing::same_bits(got, in_f32));
+      continue;
+    }
+    const Tensor low = rows.detach().to(Dtype::bf16), g16 = g.to(Dtype::bf16).transpose(1, 2);
+    const auto [out, lse] = attention(part(low, 0), part(low, 1), part(low, 2), true, 0.25);
+    const Tensor want = Tensor::empty(on, {B, T, 3, H, D}, Dtype::bf16);
+    attention_backward(g16, part(low, 0), part(low, 1), part(low, 2), out, lse, true, 0.25,
+                       {part(want, 0), part(want, 1), part(want, 2)});
+    REQUIRE(testing::same_bits(got, host(want.to(Dtype::f32))));
+    // And near those of f32: a rounding of bf16 is 2^-8 of a number, and no gradient is above 4.
+    for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::fabs(got[i] - in_f32[i]) < 0x1p-5f);
+  }
+}
+
+TEST_CASE("attention of bf16 has a gradient by lse, and heads whose gradient is none stay in f32") {
+  Device& on = device("own");
+  const Tensor q = leaf(random_on(on, {1, 2, 7, 160}, 1));
+  std::string reason;
+  if (!has_attention(q.detach(), &reason)) {
+    WARN("not checked in bf16: " << reason);
+    return;
+  }
+  REQUIRE(!has_attention(q, &reason));
+  REQUIRE(reason == "own: gradients of bf16 are of heads of 1 to 128 numbers");
+  const auto gradients = [&](Dtype type) {
+    const Tensor x = leaf(random_on(on, {1, 2, 7, 16}, 1).to(type));
+    const Tensor k = leaf(random_on(on, {1, 2, 9, 16}, 2).to(type));
+    const Tensor v = leaf(random_on(on, {1, 2, 9, 16}, 3).to(type));
+    const Pair y = attention(x, k, v, true, 0.25);
+    y.second.backward(random_on(on, {1, 2, 7}, 4), true);
+    Floats all = host(x.grad()), of_k = host(k.grad());
+    REQUIRE(k.grad().dtype() == Dtype::f32);
+    all.insert(all.end(), of_k.begin(), of_k.end());
+    return all;
+  };
+  const Floats got = gradients(Dtype::bf16), want = gradients(Dtype::f32);
+  for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::fabs(got[i] - want[i]) < 0x1p-6f);
+  REQUIRE(got != want);
 }
 
 TEST_CASE("the gradient of a 16-bit tensor is a sum in f32") {

@@ -168,34 +168,57 @@ namespace {
 
 // Memory for the gradients of q, k and v, side by side for each token: (B, T, 3, H, D). Who has
 // taken these from one tensor of rows (3 H D), as self_attention() does, sees them as one then.
-Triple together(const Tensor& q, const Tensor& k, const Tensor& v) {
+// Undefined where they differ in shape.
+Tensor together(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (!(q.shape() == k.shape() && q.shape() == v.shape())) return {};
   const Shape& s = q.shape();
-  const Tensor memory = Tensor::empty(q.device(), {s[0], s[2], 3, s[1], s[3]}, q.dtype());
+  return Tensor::empty(q.device(), {s[0], s[2], 3, s[1], s[3]}, q.dtype());
+}
+Triple parts_of(const Tensor& memory) {
+  if (!memory.is_defined()) return {};
   const auto part = [&](std::int64_t i) { return memory.select(2, i).transpose(1, 2); };
   return {part(0), part(1), part(2)};
+}
+// The gradient of out in out's type, with the heads as out has them.
+Tensor like_out(const Tensor& grad, const Tensor& out) {
+  if (grad.dtype() == out.dtype() || out.is_contiguous()) return grad.to(out.dtype());
+  return grad.transpose(1, 2).to(out.dtype()).transpose(1, 2);
+}
+
+// Gradients of q, k and v, of their type, as those that a rule gives.
+Triple through_attention(const WayBack& b) {
+  const Tensor &q = b.input(0), &k = b.input(1), &v = b.input(2), &out = b.output();
+  const Tensor memory = together(q, k, v);
+  const Triple grads = attention_backward(like_out(b.grad(), out), q, k, v, out, b.output(1),
+                                          b.whole(0) != 0, b.attribute(1), parts_of(memory));
+  const Dtype type = b.grad_dtype();
+  if (memory.is_defined()) return parts_of(memory.to(type));
+  return {grads.first.to(type), grads.second.to(type), grads.third.to(type)};
 }
 
 }  // namespace
 
 // out = P v and lse, where P = softmax(scale q k^T) and lse is what it divides by, as a logarithm.
 // By lse: scale g P k for q, and scale P^T (g q) for k, which is what v gets from an out of g q.
+// Where q, k and v are bf16, so are these operations, and their results are cast.
 void attention_rule(WayBack& b) {
   const Tensor &q = b.input(0), &k = b.input(1), &v = b.input(2), &lse = b.output(1);
   const bool is_causal = b.whole(0) != 0;
   const double scale = b.attribute(1);
   if (b.has_grad(0)) {
-    const auto [of_q, of_k, of_v] =
-        attention_backward(b.grad(), q, k, v, b.output(), lse, is_causal, scale, together(q, k, v));
+    const auto [of_q, of_k, of_v] = through_attention(b);
     if (b.wants(0)) b.give(0, of_q);
     if (b.wants(1)) b.give(1, of_k);
     if (b.wants(2)) b.give(2, of_v);
   }
   if (!b.has_grad(1)) return;
   const Tensor g = scaled(b.grad(1), scale).unsqueeze(-1);
-  if (b.wants(0)) b.give(0, g * attention(q, k, k, is_causal, scale).first);
-  if (b.wants(1))
-    b.give(1, attention_backward(g * q, q, k, v, b.output(), lse, is_causal, scale).third);
+  const Dtype type = b.grad_dtype();
+  if (b.wants(0)) b.give(0, g * attention(q, k, k, is_causal, scale).first.to(type));
+  if (!b.wants(1)) return;
+  const Tensor through = (g * q.to(type)).to(b.dtype());
+  const Triple grads = attention_backward(through, q, k, v, b.output(), lse, is_causal, scale);
+  b.give(1, grads.third.to(type));
 }
 
 }  // namespace framework

@@ -88,7 +88,8 @@ std::vector<std::vector<double>> gradients(const TestCall& call, Counted counted
     std::vector<double> weights(static_cast<size_t>(y.elements()));
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = weight(o, i);
     const Dtype type = call.inputs[0].dtype;  // a weight is a factor of the gradients' products
-    if (call.op->multiplies_16_bits) weights = values_of(bytes_of(weights, type), type);
+    if (call.op->narrow == framework::Narrow::factors)
+      weights = values_of(bytes_of(weights, type), type);
     y.backward(upload(on, weights, y.shape(), y.dtype()), true);
   }
   std::vector<std::vector<double>> sums;

@@ -152,6 +152,10 @@ Embedding::Embedding(Device& device, std::int64_t rows, std::int64_t channels, s
 }
 
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool is_causal) {
+  return self_attention_for_linear(qkv, heads, is_causal).to(qkv.dtype());
+}
+
+Tensor self_attention_for_linear(const Tensor& qkv, std::int64_t heads, bool is_causal) {
   require_rank("self_attention", qkv, 3);
   const std::int64_t B = qkv.shape()[0], T = qkv.shape()[1], C = qkv.shape()[2] / 3;
   if (qkv.shape()[2] % 3 != 0 || heads < 1 || C % heads != 0)
@@ -159,10 +163,17 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool is_causal) {
                                 std::to_string(qkv.shape()[2]) + " are not queries, keys and " +
                                 "values of " + std::to_string(heads) + " heads");
   // Three views of heads (B, heads, T, D).
-  const std::vector<Tensor> parts = unbind(qkv.reshape({B, T, 3, heads, C / heads}), 2);
-  const auto by_head = [&](size_t i) { return parts[i].transpose(1, 2); };
-  const Tensor out =
-      attention(by_head(0), by_head(1), by_head(2), is_causal, 1 / root(C / heads), true).first;
+  const auto by_head = [&](const Tensor& rows) -> Triple {
+    const std::vector<Tensor> parts = unbind(rows.reshape({B, T, 3, heads, C / heads}), 2);
+    return {parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
+  };
+  const double scale = 1 / root(C / heads);
+  Triple of = by_head(qkv);
+  Dtype type;
+  if (is_cast_attention(of.first, of.second, of.third, is_causal, scale, &type))
+    of = by_head(qkv.to(type));                // all three by one cast
+  const framework::Autocast none(Dtype::f32);  // it has been asked
+  const Tensor out = attention(of.first, of.second, of.third, is_causal, scale, true).first;
   return reshaped(out.transpose(1, 2), {B, T, C});
 }
 

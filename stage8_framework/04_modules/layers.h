@@ -83,6 +83,9 @@ class Embedding : public Module {
 // qkv (B, T, 3 C): queries, keys and values, of each of which a head has C / heads channels ->
 // softmax(q k^T / sqrt(C / heads)) v of each head, side by side (B, T, C).
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool is_causal);
+// The same for a linear layer that comes next: where an Autocast has attention made in bf16, what
+// that layer multiplies is bf16 already.
+Tensor self_attention_for_linear(const Tensor& qkv, std::int64_t heads, bool is_causal);
 
 // x (B, T, C) -> (B, T, C): self-attention between two linear layers.
 class MultiHeadAttention : public Module {
@@ -90,7 +93,8 @@ class MultiHeadAttention : public Module {
   MultiHeadAttention(Device& device, std::int64_t channels, std::int64_t heads,
                      bool is_causal = false, std::uint64_t seed = next_seed());
   Tensor forward(const Tensor& x) override {
-    return out_proj(self_attention(linear(x, in_proj_weight, in_proj_bias), heads_, is_causal_));
+    return out_proj(
+        self_attention_for_linear(linear(x, in_proj_weight, in_proj_bias), heads_, is_causal_));
   }
   Tensor in_proj_weight, in_proj_bias;  // (3 C, C), (3 C)
   Linear out_proj;

@@ -254,6 +254,24 @@ TEST_CASE("self_attention and MultiHeadAttention are their formulas, causal and 
   }
 }
 
+TEST_CASE(
+    "under an Autocast self_attention casts its rows at once, and a linear layer casts none") {
+  const Tensor qkv = random_tensor({2, 5, 24}, 1);
+  const Tensor in_f32 = self_attention(qkv, 2, true);
+  const framework::Autocast guard;
+  const Tensor got = self_attention(qkv, 2, true);
+  const Tensor factor = self_attention_for_linear(qkv, 2, true);
+  REQUIRE(got.dtype() == Dtype::f32);
+  REQUIRE(host(factor.to(Dtype::f32)) == host(got));
+  if (factor.dtype() == Dtype::f32) {  // the device has no attention of bf16
+    REQUIRE(host(got) == host(in_f32));
+    return;
+  }
+  REQUIRE(factor.dtype() == Dtype::bf16);
+  REQUIRE(host(got) == host(self_attention(qkv.to(Dtype::bf16), 2, true).to(Dtype::f32)));
+  REQUIRE(host(got) != host(in_f32));
+}
+
 // ---- Dropout, pooling, shapes -------------------------------------------------------------------
 
 TEST_CASE("Dropout drops a share, scales the rest, and draws anew in each call") {

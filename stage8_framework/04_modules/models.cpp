@@ -61,7 +61,8 @@ Pair normalized(LayerNorm& norm, const Branched& in) {
 
 Branched TransformerBlock::passed(const Branched& in) {
   const auto [a, x] = normalized(norm1_, in);
-  const auto [b, y] = normalized(norm2_, {x, proj_(self_attention(qkv_(a), heads_, true))});
+  const auto [b, y] =
+      normalized(norm2_, {x, proj_(self_attention_for_linear(qkv_(a), heads_, true))});
   return {y, out_(fc_.activated(b, Activation::gelu))};
 }
 Tensor TransformerBlock::forward(const Tensor& x) {

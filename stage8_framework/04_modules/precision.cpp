@@ -91,7 +91,7 @@ train_toy::Trajectory trajectory_of(const Training& training) {
 
 ExtraOption precision_option() {
   return {kPrecision, "TYPE",
-          "bf16: train the character model alone, its products in bf16; or fp32"};
+          "bf16: train the character model alone, its products and attention in bf16; or fp32"};
 }
 
 bool wants_bf16(const Options& options) {

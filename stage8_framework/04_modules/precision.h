@@ -1,4 +1,5 @@
-// Trainings whose products are made in bf16, and what they are held against: themselves in f32.
+// Trainings whose products, and attention where the device has it, are made in bf16; and what they
+// are held against: themselves in f32.
 #pragma once
 
 #include "common/options.h"
@@ -20,7 +21,8 @@ bool wants_bf16(const Options& options);
 // 1 ± 2^-8, up or down at random. Four times the largest change until now is allowed. A number that
 // is cast is off by 2^-8 at most, and by 0.4 of that on average. Of each product two are cast,
 // whose signs are random: sqrt(2) 0.4 = 0.6 of such a change on average. For the gradient two more
-// products are made, so it is sqrt(6) 0.4 = 1.
+// products are made, so it is sqrt(6) 0.4 = 1. Attention is two such products, one of q and k and
+// one of its weights and v; what it returns is rounded once, as the next layer's input is anyway.
 //
 // judge: each loss that is reached must be within 1% of that of f32 after as many steps.
 //

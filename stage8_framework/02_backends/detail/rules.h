@@ -50,6 +50,7 @@ void infer_embedding(const Call& call, OutputSpec* outputs);
 void infer_embedding_backward(const Call& call, OutputSpec* outputs);
 void infer_layernorm(const Call& call, OutputSpec* outputs);
 void infer_layernorm_backward(const Call& call, OutputSpec* outputs);
+// Of rows in bf16, bf16; lse is f32 then.
 void infer_attention(const Call& call, OutputSpec* outputs);
 void infer_attention_backward(const Call& call, OutputSpec* outputs);
 

@@ -5,6 +5,7 @@
 #include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/05_attention_backward/attention_backward.h"
+#include "stage8_framework/02_backends/own/attention.h"
 #include "stage8_framework/02_backends/own/detail/kept.h"
 #include "stage8_framework/02_backends/own/own.h"
 
@@ -113,54 +114,25 @@ void run_layernorm_backward(const CourseCall& call, hipStream_t stream) {
                                in(5), count, cols, workspace, stream);
 }
 
-// ---- Attention: q (B, H, Tq, D), k, v (B, H, Tk, D) -> out, lse (B, H, Tq) ----------------------
+// ---- Attention: see attention.h ----------------------------------------------------------------
 
-attention::ConstView view_of(const CourseTensor& t) {
-  return {floats(t), static_cast<size_t>(t.stride[0]), static_cast<size_t>(t.stride[1]),
-          static_cast<size_t>(t.stride[2])};
-}
-attention::View output_of(const CourseTensor& t) {
-  return {floats(t), static_cast<size_t>(t.stride[0]), static_cast<size_t>(t.stride[1]),
-          static_cast<size_t>(t.stride[2])};
-}
-attention::Problem problem_of(const CourseCall& call, const CourseTensor& q,
-                              const CourseTensor& k) {
-  return {extent(q, 0),
-          extent(q, 1),
-          extent(q, 2),
-          extent(k, 2),
-          extent(q, 3),
-          call.attributes[0] != 0,
-          static_cast<float>(call.attributes[1])};
-}
-
-// Whether a tensor of rank 4 is one that a View can describe, and another one has no gaps.
-const char* unless_viewable(const CourseTensor& t) {
-  if (t.rank != 4) return is_contiguous(t) ? nullptr : "lse must be row-major without gaps";
-  if (extent(t, 3) != 1 && t.stride[3] != 1) return "the numbers of a head must be neighbours";
-  for (int axis = 0; axis < 3; ++axis)
-    if (t.stride[axis] < 0) return "strides must not be negative";
-  return nullptr;
-}
 const char* supports_attention(const CourseCall& call) {
+  if (is_in_bf16(call)) return supports_bf16_attention(call);
   if (const char* reason = unless_f32(call)) return reason;
-  for (int i = 0; i < call.input_count; ++i)
-    if (const char* reason = unless_viewable(call.inputs[i])) return reason;
-  for (int i = 0; i < call.output_count; ++i)
-    if (const char* reason = unless_viewable(call.outputs[i])) return reason;
+  if (const char* reason = unless_viewable(call)) return reason;
   const size_t D = extent(call.outputs[0], 3);
   return D >= 1 && D <= attention::kMostDepth ? nullptr : "heads have 1 to 256 numbers";
 }
 
 size_t workspace_of_attention(const CourseCall& call) {
+  if (is_in_bf16(call)) return workspace_of_bf16_attention(call);
   if (call.kernel == 0) return 0;
-  return attention::kVersions[call.kernel - 1].launch.memory(
-             problem_of(call, call.inputs[0], call.inputs[1])) *
-         sizeof(float);
+  return attention::kVersions[call.kernel - 1].launch.memory(problem_of(call)) * sizeof(float);
 }
 void run_attention(const CourseCall& call, hipStream_t stream) {
+  if (is_in_bf16(call)) return run_bf16_attention(call, stream);
   const CourseTensor &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
-  const attention::Problem p = problem_of(call, q, k);
+  const attention::Problem p = problem_of(call);
   const attention::View out = output_of(call.outputs[0]);
   float* const lse = floats(call.outputs[1]);
   if (call.kernel == 0)
@@ -177,15 +149,15 @@ const auto& backward_version(const CourseCall& call) {
                                                        : kLast];
 }
 size_t workspace_of_attention_backward(const CourseCall& call) {
-  return backward_version(call).launch.memory(problem_of(call, call.inputs[1], call.inputs[2])) *
-         sizeof(float);
+  if (is_in_bf16(call)) return workspace_of_bf16_attention(call);
+  return backward_version(call).launch.memory(problem_of(call)) * sizeof(float);
 }
 void run_attention_backward(const CourseCall& call, hipStream_t stream) {
+  if (is_in_bf16(call)) return run_bf16_attention(call, stream);
   const auto in = [&](int i) { return view_of(call.inputs[i]); };
   backward_version(call).launch.run(output_of(call.outputs[0]), output_of(call.outputs[1]),
                                     output_of(call.outputs[2]), in(0), in(4),
-                                    floats(call.inputs[5]), in(1), in(2), in(3),
-                                    problem_of(call, call.inputs[1], call.inputs[2]),
+                                    floats(call.inputs[5]), in(1), in(2), in(3), problem_of(call),
                                     static_cast<float*>(call.workspace), stream);
 }
 
