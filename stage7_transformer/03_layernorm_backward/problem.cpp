@@ -20,8 +20,8 @@ size_t most_parts(size_t rows, size_t cols) {
 
 }  // namespace
 
-Workspace::Workspace(size_t max_rows, size_t max_cols)
-    : partials(most_parts(max_rows, max_cols) * 2 * max_cols) {}
+Workspace::Workspace(size_t max_rows, size_t max_cols, gpu::DeviceParts* parts)
+    : partials(gpu::take<float>(parts, most_parts(max_rows, max_cols) * 2 * max_cols)) {}
 
 size_t Workspace::parts(size_t rows, size_t cols) const {
   const size_t room = cols == 0 ? 0 : partials.size() / (2 * cols);
