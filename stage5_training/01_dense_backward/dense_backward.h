@@ -17,7 +17,7 @@
 
 #include <cstddef>
 
-#include "common/device_buffer.h"
+#include "common/device_parts.h"
 #include "common/version.h"
 #include "stage2_matrix/02_gemv/gemv.h"
 #include "stage2_matrix/03_gemm/gemm.h"
@@ -38,6 +38,7 @@ struct Gradients {
 // Device memory for layers whose batch is at most max_batch. Two calls that may run at the same
 // time need two.
 struct Workspace {
+  Workspace() = default;  // none
   // Without memory for slices: grad_w of a long batch then keeps few multiprocessors busy.
   explicit Workspace(size_t max_batch);
   // With the memory that a layer of this size wants.
@@ -49,7 +50,7 @@ struct Workspace {
   size_t slices(size_t batch, const Layer& layer) const;
 
   gpu::DeviceBuffer<float> ones, partials;
-  gpu::DeviceBuffer<float> slices_of_gradients;  // weights, then biases, of each slice
+  gpu::DeviceArray<float> slices_of_gradients;  // weights, then biases, of each slice
 };
 
 // The products and launches of a single gradient. beta is how often what is there already counts: 0

@@ -14,6 +14,8 @@ size_t count_slices(size_t batch, size_t in, size_t out);
 constexpr size_t slice_row(size_t in, size_t out) {
   return gpu::ceil_div(in * out + out, size_t{4}) * 4;
 }
+// What Workspace::slices_of_gradients has for such a layer. 0 where a single slice needs none.
+size_t elements_of_slices(size_t batch, size_t in, size_t out);
 
 // grad_w[i] = sum over slices of sums[slice * stride + i] + beta grad_w[i] for i < weights, and
 // grad_bias[i - weights] alike for weights <= i < columns. A block has kGroups groups of threads
@@ -40,7 +42,8 @@ using LaunchProduct = void (*)(const gemm::Product& product, float* bias, hipStr
 void launch_slices(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                    const Layer& layer, float beta, Workspace& workspace, hipStream_t stream,
                    LaunchProduct launch);
-// grad_w and grad_bias together, from the same tiles of grad_y.
+// grad_w and grad_bias together, from the same tiles of grad_y. Where both are wanted and there are
+// weights, `workspace` needs slices_of_gradients alone.
 void launch_grad_parameters(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                             const Layer& layer, float beta, Workspace& workspace,
                             hipStream_t stream);

@@ -11,9 +11,12 @@ Workspace::Workspace(size_t max_batch)
     : ones(std::vector<float>(max_batch, 1)), partials(gemv::kMaxPartials) {}
 
 Workspace::Workspace(size_t max_batch, size_t in, size_t out) : Workspace(max_batch) {
-  const size_t slices = count_slices(max_batch, in, out);
-  if (slices < 2) return;
-  slices_of_gradients = gpu::DeviceBuffer<float>(slices * slice_row(in, out));
+  slices_of_gradients = gpu::DeviceBuffer<float>(elements_of_slices(max_batch, in, out));
+}
+
+size_t elements_of_slices(size_t batch, size_t in, size_t out) {
+  const size_t slices = count_slices(batch, in, out);
+  return slices < 2 ? 0 : slices * slice_row(in, out);
 }
 
 void Workspace::require(size_t batch) const {

@@ -114,7 +114,7 @@ double device_bytes(const Problem& p) {
   const auto size = [](size_t n) { return static_cast<double>(n); };
   const size_t per_image = conv2d::columns_per_image(p);
   const double columns = size(conv2d::images_at_a_time(p.N, per_image)) * size(per_image);
-  const double tiles = fits_winograd(p) ? size(conv2d::winograd_elements(p)) : 0;
+  const double tiles = fits_winograd(p) ? size(conv2d::winograd_elements(p, output_of(p))) : 0;
   return sizeof(float) * (size(size_of_x(p)) + size(size_of_y(p)) + size(size_of_w(p)) + size(p.K) +
                           columns + tiles);
 }

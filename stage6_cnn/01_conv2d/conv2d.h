@@ -21,7 +21,7 @@
 
 #include <cstddef>
 
-#include "common/device_buffer.h"
+#include "common/device_parts.h"
 #include "common/version.h"
 
 namespace conv2d {
@@ -45,14 +45,14 @@ size_t size_of_x(const Problem& p);  // elements
 size_t size_of_w(const Problem& p);
 size_t size_of_y(const Problem& p);
 
-// Device memory for `largest` and for problems that differ from it only in having fewer images. Two
-// calls that may run at the same time need two.
+// Device memory, of `parts` or its own, for `largest` and for problems with fewer images: what
+// forward() needs, or what any version needs. Two calls that may run at the same time need two.
 struct Workspace {
-  explicit Workspace(const Problem& largest);                 // what forward() needs
-  static Workspace for_all_versions(const Problem& largest);  // what any version needs
+  explicit Workspace(const Problem& largest, gpu::DeviceParts* parts = nullptr);
+  static Workspace for_all_versions(const Problem& largest, gpu::DeviceParts* parts = nullptr);
 
-  gpu::DeviceBuffer<float> columns;  // of im2col
-  gpu::DeviceBuffer<float> tiles;    // of winograd
+  gpu::DeviceArray<float> columns;  // of im2col
+  gpu::DeviceArray<float> tiles;    // of winograd
 };
 
 // y = f(x * w + bias), queued on `stream`. A bias that is null adds nothing. The launchers are

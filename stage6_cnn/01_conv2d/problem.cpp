@@ -126,21 +126,22 @@ size_t transformed_filters(size_t channels, size_t maps) {
   return gpu::ceil_div(kPlaces * channels * maps, 4) * 4;
 }
 
-size_t winograd_elements(const Problem& p) {
-  const Extent out = output_of(p);
-  const size_t per_image = std::max(tiles_per_image(p.C, p.K, out.height, out.width),
-                                    tiles_per_image(p.C, p.K, p.H, p.W));
+size_t winograd_elements(const Problem& p, const Extent& maps) {
+  const size_t per_image = tiles_per_image(p.C, p.K, maps.height, maps.width);
   return transformed_filters(p.C, p.K) + images_at_a_time(p.N, per_image) * per_image;
 }
 
-Workspace::Workspace(const Problem& largest)
-    : tiles(use_winograd(largest) ? winograd_elements(largest) : 0) {}
+Workspace::Workspace(const Problem& largest, gpu::DeviceParts* parts) {
+  if (use_winograd(largest))
+    tiles = gpu::take<float>(parts, winograd_elements(largest, output_of(largest)));
+}
 
-Workspace Workspace::for_all_versions(const Problem& largest) {
-  Workspace made(largest);
+Workspace Workspace::for_all_versions(const Problem& largest, gpu::DeviceParts* parts) {
+  Workspace made(largest, parts);
   const size_t per_image = columns_per_image(largest);
-  made.columns = gpu::DeviceBuffer<float>(images_at_a_time(largest.N, per_image) * per_image);
-  if (fits_winograd(largest)) made.tiles = gpu::DeviceBuffer<float>(winograd_elements(largest));
+  made.columns = gpu::take<float>(parts, images_at_a_time(largest.N, per_image) * per_image);
+  if (fits_winograd(largest) && made.tiles.size() == 0)
+    made.tiles = gpu::take<float>(parts, winograd_elements(largest, output_of(largest)));
   return made;
 }
 

@@ -56,7 +56,8 @@ size_t columns_per_image(const Problem& p);  // C R S P Q, for im2col
 // `maps` maps of rows x cols; and the transformed filters.
 size_t tiles_per_image(size_t channels, size_t maps, size_t rows, size_t cols);
 size_t transformed_filters(size_t channels, size_t maps);
-// What `winograd` needs for p and for its gradient by x (step 6.2), if it fits.
-size_t winograd_elements(const Problem& p);
+// What `winograd` needs, if it fits, for maps of this size: output_of(p), and that of x where it
+// makes the gradient by x (step 6.2).
+size_t winograd_elements(const Problem& p, const Extent& maps);
 
 }  // namespace conv2d

@@ -181,7 +181,7 @@ void run(Layer& layer, const Table& shown, const Options& options, Report& repor
 double device_bytes(const Problem& p) {
   const auto size = [](size_t n) { return static_cast<double>(n); };
   const double slices = size(conv2d_backward::count_slices(p));
-  const double tiles = fits_winograd(p) ? size(conv2d::winograd_elements(p)) : 0;
+  const double tiles = fits_winograd(p) ? size(conv2d::winograd_elements(p, {p.H, p.W})) : 0;
   return sizeof(float) * (2 * size(size_of_x(p)) + size(size_of_y(p)) + tiles +
                           (2 + slices) * size(size_of_w(p)) + 2 * size(p.K));
 }

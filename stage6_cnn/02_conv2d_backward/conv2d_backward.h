@@ -20,7 +20,7 @@
 
 #include <cstddef>
 
-#include "common/device_buffer.h"
+#include "common/device_parts.h"
 #include "common/version.h"
 #include "stage6_cnn/01_conv2d/conv2d.h"
 
@@ -35,14 +35,23 @@ struct Gradients {
   float* x;     // (N, C, H, W)
 };
 
-// Device memory for `largest` and for problems that differ from it only in having fewer images. Two
-// calls that may run at the same time need two.
-struct Workspace {
-  explicit Workspace(const Problem& largest);                 // what backward() needs
-  static Workspace for_all_versions(const Problem& largest);  // what any version needs
+// The gradients that a workspace is for. That of the bias needs none.
+struct Wanted {
+  bool x = true, w = true;
+};
 
-  gpu::DeviceBuffer<float> tiles;   // of winograd
-  gpu::DeviceBuffer<float> slices;  // the sums of each slice of the pixels, for grad_w
+// Device memory, of `parts` or its own, for `largest` and for problems that differ from it only in
+// having fewer images. Two calls that may run at the same time need two.
+struct Workspace {
+  // What backward() needs.
+  explicit Workspace(const Problem& largest, const Wanted& wanted = {},
+                     gpu::DeviceParts* parts = nullptr);
+  // What any version needs.
+  static Workspace for_all_versions(const Problem& largest, const Wanted& wanted = {},
+                                    gpu::DeviceParts* parts = nullptr);
+
+  gpu::DeviceArray<float> tiles;   // of winograd, for grad_x
+  gpu::DeviceArray<float> slices;  // the sums of each slice of the pixels, for grad_w
 };
 
 // Into how many slices `sliced` cuts the pixels of all images, the sums of grad_w: so many that

@@ -17,13 +17,26 @@ void check_backward(const Gradients& to, const float* grad_y, const float* x, co
   if (to.x != nullptr) require_array("w", w, size_of_x(p) == 0 ? 0 : size_of_w(p));
 }
 
-Workspace::Workspace(const Problem& largest)
-    : tiles(use_winograd(largest) ? winograd_elements(largest) : 0),
-      slices(count_slices(largest) * (size_of_w(largest) + largest.K)) {}
+namespace {
 
-Workspace Workspace::for_all_versions(const Problem& largest) {
-  Workspace made(largest);
-  if (fits_winograd(largest)) made.tiles = gpu::DeviceBuffer<float>(winograd_elements(largest));
+gpu::DeviceArray<float> tiles_of(const Problem& p, gpu::DeviceParts* parts) {
+  return gpu::take<float>(parts, winograd_elements(p, {p.H, p.W}));
+}
+
+}  // namespace
+
+Workspace::Workspace(const Problem& largest, const Wanted& wanted, gpu::DeviceParts* parts) {
+  const size_t weights = size_of_w(largest);
+  if (wanted.x && use_winograd(largest)) tiles = tiles_of(largest, parts);
+  if (wanted.w && weights > 0)
+    slices = gpu::take<float>(parts, count_slices(largest) * (weights + largest.K));
+}
+
+Workspace Workspace::for_all_versions(const Problem& largest, const Wanted& wanted,
+                                      gpu::DeviceParts* parts) {
+  Workspace made(largest, wanted, parts);
+  if (wanted.x && fits_winograd(largest) && made.tiles.size() == 0)
+    made.tiles = tiles_of(largest, parts);
   return made;
 }
 

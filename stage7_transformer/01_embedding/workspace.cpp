@@ -32,19 +32,36 @@ TablePlan plan_table(const Shape& shape) {
           std::min(wanted, gpu::ceil_div(n, least))};
 }
 
-size_t partials_of(const Shape& shape) {
-  const size_t chunks = gpu::ceil_div(shape.positions(), size_t{kChunk});
-  const size_t tables = table_fits(shape.V) ? plan_table(shape).most * shape.V : 0;
-  return std::max(2 * chunks, tables) * shape.C;
+size_t partials_of(const Shape& shape, bool is_sorted) {
+  if (is_sorted) return 2 * gpu::ceil_div(shape.positions(), size_t{kChunk}) * shape.C;
+  return plan_table(shape).slices * shape.V * shape.C;
+}
+
+size_t partials_of(const Shape& largest) {
+  const size_t tables = table_fits(largest.V) ? plan_table(largest).most * largest.V : 0;
+  return std::max(partials_of(largest, true), tables * largest.C);
 }
 
 Workspace::Workspace(const Shape& largest)
-    : first(largest.V), last(largest.V), partials(partials_of(checked(largest))), bad_token_(1) {
-  for (DeviceBuffer<Entry>& buffer : entries) buffer = DeviceBuffer<Entry>(largest.positions());
+    : first(DeviceBuffer<std::uint32_t>(largest.V)),
+      last(DeviceBuffer<std::uint32_t>(largest.V)),
+      partials(DeviceBuffer<float>(partials_of(checked(largest)))),
+      largest_(largest),
+      bad_token_(1) {
+  for (auto& array : entries) array = DeviceBuffer<Entry>(largest.positions());
   bad_token_.poison();
 }
 
+Workspace::Workspace(const Shape& shape, gpu::DeviceParts& parts) : largest_(checked(shape)) {
+  const bool is_sorted = !table_fits(shape.V);
+  partials = parts.take<float>(partials_of(shape, is_sorted));
+  if (!is_sorted) return;
+  for (auto& array : entries) array = parts.take<Entry>(shape.positions());
+  first = parts.take<std::uint32_t>(shape.V), last = parts.take<std::uint32_t>(shape.V);
+}
+
 void Workspace::check_tokens(size_t V) {
+  if (bad_token() == nullptr) return;
   const unsigned long long bad_token = bad_token_.to_host()[0];
   bad_token_.poison();
   if (bad_token == ~0ull) return;  // poison: every byte 0xFF
@@ -55,9 +72,10 @@ void Workspace::check_tokens(size_t V) {
 
 const Entry* Workspace::sorted(size_t V) const { return entries[(sort_rounds(V) + 1) % 2].data(); }
 
-void Workspace::require(const Shape& shape) const {
-  if (shape.positions() > entries[0].size() || shape.V > first.size() ||
-      partials_of(shape) > partials.size())
+void Workspace::require(const Shape& shape, bool is_sorted) const {
+  const bool is_larger = shape.positions() > largest_.positions() || shape.V > largest_.V;
+  const bool has_entries = entries[0].size() >= shape.positions() && first.size() >= shape.V;
+  if (is_larger || (is_sorted && !has_entries) || partials_of(shape, is_sorted) > partials.size())
     throw std::invalid_argument("embedding: a batch of " + std::to_string(shape.positions()) +
                                 " tokens of " + std::to_string(shape.V) + ", " +
                                 std::to_string(shape.C) +

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "common/device_buffer.h"
+#include "common/device_parts.h"
 
 namespace embedding {
 
@@ -36,7 +36,9 @@ struct alignas(8) Entry {
 class Workspace {
  public:
   explicit Workspace(const Shape& largest);
-  // Where kernels leave the first bad token: detail/rows.h.
+  // What backward() uses for this very shape, of `parts`. Nobody is told of bad tokens.
+  Workspace(const Shape& shape, gpu::DeviceParts& parts);
+  // Where kernels leave the first bad token: detail/rows.h. May be null.
   unsigned long long* bad_token() { return bad_token_.data(); }
   // Waits for the default stream; throws std::out_of_range for the first bad token of any launch
   // since the last call: "position 17: token 70 is not in [0, 65)", where the positions of all
@@ -44,14 +46,15 @@ class Workspace {
   void check_tokens(size_t V);
   // Where sort() leaves its result.
   const Entry* sorted(size_t V) const;
-  // Throws std::invalid_argument where this shape needs more.
-  void require(const Shape& shape) const;
+  // Throws std::invalid_argument where this shape needs more, sorted or in tables.
+  void require(const Shape& shape, bool is_sorted) const;
 
-  DeviceBuffer<Entry> entries[2];           // between the rounds of the sort
-  DeviceBuffer<std::uint32_t> first, last;  // (V)
-  DeviceBuffer<float> partials;             // (chunks, 2, C), or a table for each slice
+  gpu::DeviceArray<Entry> entries[2];           // between the rounds of the sort
+  gpu::DeviceArray<std::uint32_t> first, last;  // (V)
+  gpu::DeviceArray<float> partials;             // (chunks, 2, C), or a table for each slice
 
  private:
+  Shape largest_;
   DeviceBuffer<unsigned long long> bad_token_;
 };
 

@@ -21,7 +21,7 @@
 
 #include <cstddef>
 
-#include "common/device_buffer.h"
+#include "common/device_parts.h"
 #include "common/version.h"
 
 namespace layernorm_backward {
@@ -35,13 +35,14 @@ struct Pass {
   size_t rows, cols;
 };
 
-// For matrices of at most so many rows and columns. No two streams use it at the same time.
+// For matrices of at most so many rows and columns: memory of `parts`, or its own. No two streams
+// use it at the same time.
 struct Workspace {
-  Workspace(size_t max_rows, size_t max_cols);
+  Workspace(size_t max_rows, size_t max_cols, gpu::DeviceParts* parts = nullptr);
   // How many parts of the rows a launch may leave sums of. Throws where there is no room for one.
   size_t parts(size_t rows, size_t cols) const;
 
-  gpu::DeviceBuffer<float> partials;  // (parts, 2, cols): sums for gain, then for bias
+  gpu::DeviceArray<float> partials;  // (parts, 2, cols): sums for gain, then for bias
 };
 
 // grad_gain and grad_bias are overwritten. The launchers leave the check for 0 columns to their

@@ -12,16 +12,18 @@ namespace {
 // How many parts of the rows may leave sums of `cols` columns, twice.
 size_t most_parts(size_t rows, size_t cols) {
   constexpr size_t kMaxPartials = size_t{1} << 22;  // floats
-  constexpr size_t kMostBlocks = 8;                 // per multiprocessor
-  const size_t resident = size_t{gpu::multiprocessors()} * kMostBlocks;
-  const size_t most = std::min({rows, resident, kMaxPartials / (2 * std::max(cols, size_t{1}))});
-  return std::max(most, size_t{1});
+  constexpr size_t kMostSlices = 8;                 // of `separate`, per multiprocessor
+  const size_t multiprocessors = gpu::multiprocessors();
+  const size_t slices = std::min(gpu::ceil_div(rows, kLeastSlice), multiprocessors * kMostSlices);
+  const size_t blocks = std::min(gpu::ceil_div(rows, kLeastRows), multiprocessors * kMostResident);
+  const size_t room = kMaxPartials / (2 * std::max(cols, size_t{1}));
+  return std::max(std::min(std::max(slices, blocks), room), size_t{1});
 }
 
 }  // namespace
 
-Workspace::Workspace(size_t max_rows, size_t max_cols)
-    : partials(most_parts(max_rows, max_cols) * 2 * max_cols) {}
+Workspace::Workspace(size_t max_rows, size_t max_cols, gpu::DeviceParts* parts)
+    : partials(gpu::take<float>(parts, most_parts(max_rows, max_cols) * 2 * max_cols)) {}
 
 size_t Workspace::parts(size_t rows, size_t cols) const {
   const size_t room = cols == 0 ? 0 : partials.size() / (2 * cols);

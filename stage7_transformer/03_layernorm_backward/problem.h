@@ -7,6 +7,10 @@
 
 namespace layernorm_backward {
 
+// `separate` cuts the rows into slices of so many or more. A block of `fused` has so many rows or
+// more, and so many blocks or fewer share a multiprocessor.
+inline constexpr size_t kLeastSlice = 32, kLeastRows = 2, kMostResident = 4;
+
 // versions/separate.hip: grad_gain[c] and grad_bias[c] = the sums over p < parts of
 // partials[p, 0, c] and partials[p, 1, c].
 void launch_add_parts(float* grad_gain, float* grad_bias, const float* partials, size_t parts,

@@ -192,6 +192,7 @@ struct Outcome {
   std::string refusal;  // why supports() will not have the call, else empty
   std::string failure;  // what went wrong, else empty
   std::vector<Output> outputs;
+  size_t workspace = 0;  // bytes
 };
 
 // A plug-in, opened for device 0.
@@ -225,19 +226,29 @@ class Backend {
   }
 
   // Runs the call in memory of `owner` (this plug-in's, if it has one), with guards around each
-  // array; outputs that are not given are poisoned. Kernel 0 is its own choice.
-  Outcome run(const TestCall& call, const Backend& owner, std::int32_t kernel = 0) const {
+  // array and around the workspace; the workspace and outputs that are not given are poisoned.
+  // Kernel 0 is its own choice. The workspace has `lacking` bytes fewer than it says.
+  Outcome run(const TestCall& call, const Backend& owner, std::int32_t kernel = 0,
+              size_t lacking = 0) const {
     Outcome outcome;
     Arguments arguments(call, owner, backend_->find(state_, call.op->name), kernel);
     const CourseCall* const c_call = arguments.call();
     const char* const refusal = backend_->supports(state_, c_call);
     if (refusal != nullptr) return outcome.refusal = refusal, outcome;
-    const Block workspace(owner, backend_->workspace(state_, c_call), 0);
+    outcome.workspace = backend_->workspace(state_, c_call);
+    const Block workspace(owner, outcome.workspace - std::min(lacking, outcome.workspace), 0xFF);
     arguments.use_workspace(workspace.data());
     CourseError error = {};
     if (backend_->run(state_, c_call, nullptr, &error) != 0)
       return outcome.failure = error.text[0] == 0 ? "failed without a reason" : error.text, outcome;
     arguments.fetch(outcome);
+    bool intact = false;
+    workspace.fetch(&intact);
+    if (!intact) outcome.failure = "wrote outside its workspace";
+    if (arguments.without_addresses([&](const CourseCall& blind) {
+          return backend_->workspace(state_, &blind);
+        }) != outcome.workspace)
+      outcome.failure = "its workspace depends on addresses";
     return outcome;
   }
   Outcome run(const TestCall& call) const { return run(call, *this); }
@@ -333,6 +344,15 @@ class Backend {
     }
     const CourseCall* call() const { return &call_; }
     void use_workspace(void* workspace) { call_.workspace = workspace; }
+    // What `ask` says of the same call of tensors that are nowhere yet.
+    template <class Ask>
+    size_t without_addresses(Ask ask) const {
+      std::vector<CourseTensor> nowhere = tensors_;
+      for (CourseTensor& tensor : nowhere) tensor.data = nullptr;
+      CourseCall blind = call_;
+      blind.inputs = nowhere.data(), blind.outputs = nowhere.data() + call_.input_count;
+      return ask(blind);
+    }
 
     void fetch(Outcome& outcome) const {
       const size_t inputs = blocks_.size() - specs_.size();

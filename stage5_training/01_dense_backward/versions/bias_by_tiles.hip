@@ -43,7 +43,6 @@ void launch_grad_parameters(const Gradients& to, const float* grad_y, const floa
     return launch_grad_bias(to, grad_y, batch, layer, beta, workspace, stream,
                             gemv::launch_split_columns);
   }
-  workspace.require(batch);
   if (workspace.slices(batch, layer) < 2)
     return launch_product(product_of_w(to.w, grad_y, x, batch, layer, beta), to.bias, stream);
   launch_slices({to.w, to.bias, nullptr}, grad_y, x, batch, layer, beta, workspace, stream,
@@ -53,6 +52,7 @@ void launch_grad_parameters(const Gradients& to, const float* grad_y, const floa
 void launch_bias_by_tiles(const Gradients& to, const float* grad_y, const float* x, size_t batch,
                           const Layer& layer, float beta, Workspace& workspace,
                           const Streams& streams) {
+  if (to.bias != nullptr) workspace.require(batch);
   launch_grad_parameters(to, grad_y, x, batch, layer, beta, workspace, streams.caller);
   launch_grad_x(to, grad_y, batch, layer, beta, streams.caller);
 }

@@ -18,6 +18,7 @@ void launch_concurrent(const Gradients& to, const float* grad_y, const float* x,
                        const Streams& streams) {
   if (streams.branches == nullptr)
     throw std::invalid_argument("dense_backward: concurrent needs branches");
+  if (to.bias != nullptr) workspace.require(batch);
   const Branches& branches = *streams.branches;
   branches.fork(streams.caller);
   launch_grad_x(to, grad_y, batch, layer, beta, branches[0]);

@@ -71,7 +71,8 @@ inline bool table_fits(size_t V) { return V > 0 && V <= kTableRows; }
 TablePlan plan_table(const Shape& shape);
 
 // What the first pass leaves for the second: two rows for each chunk of sorted positions, or a
-// table for each slice of the positions.
-size_t partials_of(const Shape& shape);
+// table for each slice of the positions. And what is enough for both, and for fewer positions.
+size_t partials_of(const Shape& shape, bool is_sorted);
+size_t partials_of(const Shape& largest);
 
 }  // namespace embedding

@@ -135,7 +135,7 @@ static void launch_sums(const Scatter& out, Workspace& workspace, hipStream_t st
 void backward_sorted(float* grad_token, float* grad_position, const float* grad_y,
                      const Shape& shape, Workspace& workspace, hipStream_t stream) {
   const Scatter out{grad_token, grad_position, grad_y, nullptr, checked(shape), nullptr};
-  workspace.require(out.shape);
+  workspace.require(out.shape, true);
   const auto launch = rows_are_aligned(shape.C, {grad_token, grad_position, grad_y})
                           ? launch_sums<float4>
                           : launch_sums<float>;

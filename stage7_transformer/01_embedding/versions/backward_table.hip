@@ -78,7 +78,7 @@ static __global__ void embedding_add_tables(float* grad_token, const float* part
 // Returns false, and launches nothing, where there are too many tokens.
 static bool launch_table(const Scatter& out, Workspace& workspace, hipStream_t stream) {
   if (!table_fits(out.shape.V)) return false;
-  workspace.require(out.shape);
+  workspace.require(out.shape, false);
   if (out.shape.C == 0) return true;
   const TablePlan shares = plan_table(out.shape);
   const size_t tiles = gpu::ceil_div(out.shape.C, size_t{kTableWidth});

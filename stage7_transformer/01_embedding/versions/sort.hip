@@ -107,7 +107,7 @@ __device__ inline gpu::WaveMask lanes_with(unsigned digit, gpu::WaveMask among) 
 }
 void sort(const std::int32_t* tokens, const Shape& shape, Workspace& workspace,
           hipStream_t stream) {
-  workspace.require(checked(shape));
+  workspace.require(checked(shape), true);
   LAUNCH_ON(stream, embedding_sort, 1, kSortThreads, 0, workspace.entries[0].data(),
             workspace.entries[1].data(), workspace.first.data(), tokens, shape.positions(), shape.V,
             sort_rounds(shape.V), workspace.bad_token());

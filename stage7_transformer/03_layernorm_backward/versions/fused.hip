@@ -12,8 +12,6 @@ namespace layernorm_backward {
 
 using layernorm::RowBlock, layernorm::kWidth, layernorm::total, layernorm::RowWave;
 
-constexpr size_t kLeastRows = 2;  // per team
-
 // grad_x = rstd (g - mean of g - n mean of g n) + grad_residual, and partials[b] = block b's sums
 // of grad_y n and of grad_y    all (rows, cols); a row of at most kValues Values for each thread.
 // Fixes : separate reads grad_y and x twice for grad_x, and a third time for the columns' sums.
@@ -80,7 +78,8 @@ template <class Team, class Value, unsigned kValues, unsigned kResident>
 inline bool launch_team(float* grad_gain, float* grad_bias, const Pass& pass, Workspace& workspace,
                         hipStream_t stream) {
   if (pass.cols / kWidth < Value >> size_t{kValues} * Team::host_size()) return false;
-  const size_t teams = Team::kBlockThreads / Team::host_size();
+  static_assert(kResident <= kMostResident, "a workspace has room for fewer blocks");
+  const size_t teams = Team::kBlockThreads / Team::host_size();  // each has kLeastRows or more
   const size_t resident = size_t{gpu::multiprocessors()} * kResident;
   const size_t blocks = std::min({gpu::ceil_div(pass.rows, teams * kLeastRows), resident,
                                   workspace.parts(pass.rows, pass.cols)});

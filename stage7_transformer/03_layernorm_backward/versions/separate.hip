@@ -62,10 +62,9 @@ static __global__ void layernorm_column_sums(float* partials, Pass pass, size_t 
 constexpr unsigned kSumWidth = 8, kSumHeight = 32;  // threads of a block that adds parts
 constexpr unsigned kColumnBlock = 64;
 
-// Slices of at least kSumHeight rows: each is a row of partials, twice.
+// Slices of at least kLeastSlice rows: each is a row of partials, twice.
 static size_t count_slices(size_t parts, size_t rows) {
-  return std::clamp(gpu::ceil_div(rows, size_t{kSumHeight}), size_t{1},
-                    std::min(parts, gpu::kMaxGridY));
+  return std::clamp(gpu::ceil_div(rows, kLeastSlice), size_t{1}, std::min(parts, gpu::kMaxGridY));
 }
 
 // grad_gain[c], grad_bias[c] = sum over p of partials[p, 0 and 1, c]    partials (parts, 2, cols)

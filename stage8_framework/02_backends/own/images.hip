@@ -5,7 +5,6 @@
 #include "stage6_cnn/03_maxpool/maxpool.h"
 #include "stage6_cnn/03_maxpool/wide.h"
 #include "stage8_framework/02_backends/own/detail/elementwise.h"
-#include "stage8_framework/02_backends/own/detail/kept.h"
 
 namespace own {
 namespace {
@@ -18,39 +17,51 @@ conv2d::Problem problem_of(const CourseCall& call, const CourseTensor& x, const 
           extent(w, 0),      extent(w, 2),      extent(w, 3),     count_of(call, 0),
           count_of(call, 1), count_of(call, 2), count_of(call, 3)};
 }
-Sizes sizes_of(const conv2d::Problem& p) {
-  return {p.N, p.C, p.H, p.W, p.K, p.R, p.S, p.stride_h, p.stride_w, p.pad_h, p.pad_w};
-}
 
+// The memory of a call, in `parts`; of a kernel that is asked for by its name, what any needs.
+conv2d::Workspace workspace_of(const CourseCall& call, const conv2d::Problem& p,
+                               gpu::DeviceParts& parts) {
+  return call.kernel == 0 ? conv2d::Workspace(p, &parts)
+                          : conv2d::Workspace::for_all_versions(p, &parts);
+}
+size_t workspace_of_conv2d(const CourseCall& call) {
+  gpu::DeviceParts counted;
+  workspace_of(call, problem_of(call, call.inputs[0], call.inputs[1]), counted);
+  return counted.bytes();
+}
 void run_conv2d(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &bias = call.inputs[2];
   const conv2d::Problem p = problem_of(call, x, w);
   float* const y = floats(call.outputs[0]);
   const float* const of_bias = is_absent(bias) ? nullptr : floats(bias);
-  if (call.kernel == 0) {
-    auto& workspace = kept<conv2d::Workspace>(sizes_of(p), [&] { return conv2d::Workspace(p); });
-    return conv2d::forward<dense::Linear>(y, floats(x), floats(w), of_bias, p, workspace, stream);
-  }
-  struct ForAll : conv2d::Workspace {};
-  auto& workspace =
-      kept<ForAll>(sizes_of(p), [&] { return ForAll{conv2d::Workspace::for_all_versions(p)}; });
-  conv2d::kVersions<dense::Linear>[call.kernel - 1].launch.run(y, floats(x), floats(w), of_bias, p,
-                                                               workspace, stream);
+  gpu::DeviceParts parts(call.workspace);
+  conv2d::Workspace workspace = workspace_of(call, p, parts);
+  const auto run = call.kernel == 0 ? conv2d::forward<dense::Linear>
+                                    : conv2d::kVersions<dense::Linear>[call.kernel - 1].launch.run;
+  run(y, floats(x), floats(w), of_bias, p, workspace, stream);
 }
 
+conv2d_backward::Workspace workspace_of(const CourseCall& call, const conv2d::Problem& p,
+                                        const conv2d_backward::Wanted& wanted,
+                                        gpu::DeviceParts& parts) {
+  return call.kernel == 0 ? conv2d_backward::Workspace(p, wanted, &parts)
+                          : conv2d_backward::Workspace::for_all_versions(p, wanted, &parts);
+}
 void run_backward(const CourseCall& call, const conv2d_backward::Gradients& to, const float* grad_y,
                   const float* x, const float* w, const conv2d::Problem& p, hipStream_t stream) {
-  if (call.kernel == 0) {
-    auto& workspace = kept<conv2d_backward::Workspace>(
-        sizes_of(p), [&] { return conv2d_backward::Workspace(p); });
-    return conv2d_backward::backward(to, grad_y, x, w, p, 0, workspace, stream);
-  }
-  struct ForAll : conv2d_backward::Workspace {};
-  auto& workspace = kept<ForAll>(
-      sizes_of(p), [&] { return ForAll{conv2d_backward::Workspace::for_all_versions(p)}; });
-  conv2d_backward::kVersions[call.kernel - 1].launch.run(to, grad_y, x, w, p, 0, workspace, stream);
+  gpu::DeviceParts parts(call.workspace);
+  conv2d_backward::Workspace workspace =
+      workspace_of(call, p, {to.x != nullptr, to.w != nullptr}, parts);
+  const auto run = call.kernel == 0 ? conv2d_backward::backward
+                                    : conv2d_backward::kVersions[call.kernel - 1].launch.run;
+  run(to, grad_y, x, w, p, 0, workspace, stream);
 }
 // (grad_y, w) -> grad_x: no launcher reads x for it.
+size_t workspace_of_conv2d_grad_x(const CourseCall& call) {
+  gpu::DeviceParts counted;
+  workspace_of(call, problem_of(call, call.outputs[0], call.inputs[1]), {true, false}, counted);
+  return counted.bytes();
+}
 void run_conv2d_grad_x(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &w = call.inputs[1], &grad_x = call.outputs[0];
   const conv2d::Problem p = problem_of(call, grad_x, w);
@@ -58,6 +69,11 @@ void run_conv2d_grad_x(const CourseCall& call, hipStream_t stream) {
                p, stream);
 }
 // (grad_y, x) -> grad_w, grad_bias: no launcher reads w for them.
+size_t workspace_of_conv2d_grad_w(const CourseCall& call) {
+  gpu::DeviceParts counted;
+  workspace_of(call, problem_of(call, call.inputs[1], call.outputs[0]), {false, true}, counted);
+  return counted.bytes();
+}
 void run_conv2d_grad_w(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1], &grad_w = call.outputs[0];
   const conv2d::Problem p = problem_of(call, x, grad_w);
@@ -133,9 +149,12 @@ void run_maxpool_backward(const CourseCall& call, hipStream_t stream) {
 
 std::vector<Operation> images() {
   return {
-      {"conv2d", unless_plain, run_conv2d, name_of<conv2d::kVersions<dense::Linear>>},
-      {"conv2d_grad_x", unless_plain, run_conv2d_grad_x, name_of<conv2d_backward::kVersions>},
-      {"conv2d_grad_w", unless_plain, run_conv2d_grad_w, name_of<conv2d_backward::kVersions>},
+      {"conv2d", unless_plain, run_conv2d, name_of<conv2d::kVersions<dense::Linear>>,
+       workspace_of_conv2d},
+      {"conv2d_grad_x", unless_plain, run_conv2d_grad_x, name_of<conv2d_backward::kVersions>,
+       workspace_of_conv2d_grad_x},
+      {"conv2d_grad_w", unless_plain, run_conv2d_grad_w, name_of<conv2d_backward::kVersions>,
+       workspace_of_conv2d_grad_w},
       {"maxpool2d", unless_plain, run_maxpool, name_of<maxpool::kVersions>, workspace_of_maxpool},
       {"maxpool2d_backward", supports_maxpool_backward, run_maxpool_backward, nullptr,
        workspace_of_maxpool_backward}};

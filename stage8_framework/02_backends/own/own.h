@@ -24,7 +24,9 @@ struct Operation {
   // The names of the kernels that call.kernel counts from 1 on, nullptr behind the last one; kernel
   // 0 is the best. nullptr where there is but one.
   const char* (*kernel)(std::int32_t number) = nullptr;
-  size_t (*workspace)(const CourseCall& call) = nullptr;  // nullptr: none
+  // How many bytes of call.workspace run() uses at most, from shapes, strides, types and attributes
+  // alone: a plan is made once, and tensors may lie elsewhere later. nullptr: none.
+  size_t (*workspace)(const CourseCall& call) = nullptr;
   bool writes_any_strides = false;
 };
 

@@ -196,9 +196,12 @@ const char* supports(void*, const CourseCall* call) {
   return operation(call).supports(*call);
 }
 
-size_t workspace(void*, const CourseCall* call) {
-  const auto bytes = operation(call).workspace;
-  return bytes == nullptr ? 0 : bytes(*call);
+// It may depend on the device. Where it throws, run() throws the same.
+size_t workspace(void* state, const CourseCall* call) {
+  const auto bytes_of = operation(call).workspace;
+  size_t bytes = 0;
+  if (bytes_of != nullptr) unguarded(state, [&] { bytes = bytes_of(*call); });
+  return bytes;
 }
 
 std::int32_t run(void* state, const CourseCall* call, void* stream, CourseError* error) {

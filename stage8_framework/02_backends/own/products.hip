@@ -7,9 +7,9 @@
 #include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage4_forward/01_dense/dense.h"
 #include "stage5_training/01_dense_backward/slices.h"
-#include "stage8_framework/02_backends/own/detail/kept.h"
 #include "stage8_framework/02_backends/own/own.h"
 #include "stage8_framework/02_backends/own/products_mixed.h"
+#include "stage8_framework/02_backends/own/reductions.h"
 
 namespace own {
 namespace {
@@ -51,32 +51,9 @@ const char* supports_matmul(const CourseCall& call) {
   return nullptr;
 }
 
-// A^T B of whole arrays: the gradient of a layer's weights, a sum over the rows of both. Where the
-// result is small, 5.1 cuts a long sum into slices. Where it is smaller still and the sum is not
-// too long for a block, 2.3 needs no second launch.
-bool is_sum_over_samples(const gemm::Product& p) {
-  if (gemm::has_few_long_sums(p)) return false;
-  return p.layout == gemm::Layout::TN && p.batch == 1 && p.lda == p.M && p.ldb == p.N &&
-         dense_backward::count_slices(p.K, p.N, p.M) > 1;
-}
-dense_backward::Workspace& workspace_of(size_t batch, size_t in, size_t out) {
-  return kept<dense_backward::Workspace>({batch, in, out},
-                                         [&] { return dense_backward::Workspace(batch, in, out); });
-}
-void run_in_slices(const gemm::Product& p, hipStream_t stream) {
-  dense_backward::launch_grad_w_in_slices({p.c, nullptr, nullptr}, p.a, p.b, p.K,
-                                          {p.N, p.M, nullptr, nullptr}, 0,
-                                          workspace_of(p.K, p.N, p.M), stream);
-}
-
-size_t workspace_of_matmul(const CourseCall& call) {
-  return is_mixed(call) ? workspace_of_mixed_matmul(call) : 0;
-}
-
-void run_matmul(const CourseCall& call, hipStream_t stream) {
-  if (is_mixed(call)) return run_mixed_matmul(call, stream);
+// Of two matrices of f32, where y has elements.
+gemm::Product product_of(const CourseCall& call) {
   const CourseTensor &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
-  if (elements(y) == 0) return;
   const size_t M = extent(y, -2), N = extent(y, -1), K = extent(a, -1);
   Matrix left, right;
   to_matrix(a, &left), to_matrix(b, &right);
@@ -87,13 +64,49 @@ void run_matmul(const CourseCall& call, hipStream_t stream) {
   p.lda = left.ld, p.ldb = right.ld;
   p.batch = elements(y) / (M * N), p.stride_c = M * N;
   batch_stride(a, y, &p.stride_a), batch_stride(b, y, &p.stride_b);
-  if (call.kernel == 0 && is_sum_over_samples(p)) return run_in_slices(p, stream);
+  return p;
+}
+
+// A^T B of whole arrays: the gradient of a layer's weights, a sum over the rows of both. Where the
+// result is small, 5.1 cuts a long sum into slices. Where it is smaller still and the sum is not
+// too long for a block, 2.3 needs no second launch.
+bool is_sum_over_samples(const gemm::Product& p) {
+  if (gemm::has_few_long_sums(p)) return false;
+  return p.layout == gemm::Layout::TN && p.batch == 1 && p.lda == p.M && p.ldb == p.N &&
+         dense_backward::count_slices(p.K, p.N, p.M) > 1;
+}
+// Slices alone: the launches below use nothing else of 5.1's workspace.
+dense_backward::Workspace slices_in(void* memory, size_t batch, size_t in, size_t out) {
+  dense_backward::Workspace workspace;
+  workspace.slices_of_gradients = {static_cast<float*>(memory),
+                                   dense_backward::elements_of_slices(batch, in, out)};
+  return workspace;
+}
+void run_in_slices(const gemm::Product& p, void* memory, hipStream_t stream) {
+  dense_backward::Workspace workspace = slices_in(memory, p.K, p.N, p.M);
+  dense_backward::launch_grad_w_in_slices({p.c, nullptr, nullptr}, p.a, p.b, p.K,
+                                          {p.N, p.M, nullptr, nullptr}, 0, workspace, stream);
+}
+
+size_t workspace_of_matmul(const CourseCall& call) {
+  if (is_mixed(call)) return workspace_of_mixed_matmul(call);
+  if (call.kernel > 0 || elements(call.outputs[0]) == 0) return 0;
+  const gemm::Product p = product_of(call);
+  if (!is_sum_over_samples(p)) return 0;
+  return dense_backward::elements_of_slices(p.K, p.N, p.M) * sizeof(float);
+}
+
+void run_matmul(const CourseCall& call, hipStream_t stream) {
+  if (is_mixed(call)) return run_mixed_matmul(call, stream);
+  if (elements(call.outputs[0]) == 0) return;
+  const gemm::Product p = product_of(call);
+  if (call.kernel == 0 && is_sum_over_samples(p)) return run_in_slices(p, call.workspace, stream);
   if (call.kernel == 0) return gemm::best(p, stream);
   const gemm::Launch& launch = gemm::kVersions[call.kernel - 1].launch;
   if (launch.general != nullptr)
     launch.general(p, stream);
   else
-    launch.contiguous(p.c, p.a, p.b, M, N, K, stream);
+    launch.contiguous(p.c, p.a, p.b, p.M, p.N, p.K, stream);
 }
 
 // ---- linear: y[..., n] = f(sum over k of x[..., k] w[n, k] + bias[n]) ---------------------------
@@ -168,13 +181,28 @@ void run_linear(const CourseCall& call, hipStream_t stream) {
 
 // ---- The gradients of linear --------------------------------------------------------------------
 
+// The bias's, where a layer has no inputs and so no weights: a sum over all axes but the last.
+ReductionTask sum_of_rows(const CourseTensor& grad_y) {
+  return task_of(grad_y, (1u << (grad_y.rank - 1)) - 1);
+}
+size_t workspace_of_linear_grad_w(const CourseCall& call) {
+  const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1];
+  const size_t batch = rows(grad_y), in = columns(x), out = columns(grad_y);
+  if (in == 0) return sum_of_rows(grad_y).part_bytes();
+  return dense_backward::elements_of_slices(batch, in, out) * sizeof(float);
+}
 // By 5.1: grad_w is a product, grad_y^T x, whose tiles of grad_y make the bias's, too.
 void run_linear_grad_w(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &x = call.inputs[1];
   const size_t batch = rows(grad_y), in = columns(x), out = columns(grad_y);
-  dense_backward::launch_grad_parameters(
-      {floats(call.outputs[0]), floats(call.outputs[1]), nullptr}, floats(grad_y), floats(x), batch,
-      {in, out, nullptr, nullptr}, 0, workspace_of(batch, in, out), stream);
+  float *const grad_w = floats(call.outputs[0]), *const grad_bias = floats(call.outputs[1]);
+  if (out == 0) return;
+  if (in == 0)
+    return launch_reduction(Reduction::sum, sum_of_rows(grad_y), grad_bias, floats(grad_y),
+                            static_cast<float*>(call.workspace), stream);
+  dense_backward::Workspace workspace = slices_in(call.workspace, batch, in, out);
+  dense_backward::launch_grad_parameters({grad_w, grad_bias, nullptr}, floats(grad_y), floats(x),
+                                         batch, {in, out, nullptr, nullptr}, 0, workspace, stream);
 }
 
 // The epilogue of a layer's product that goes back through gelu: its sums are not stored.
@@ -208,7 +236,7 @@ std::vector<Operation> products() {
   return {{"matmul", supports_matmul, run_matmul, name_of<gemm::kVersions>, workspace_of_matmul},
           {"linear", supports_linear, run_linear, name_of<dense::kVersions<dense::Linear>>,
            workspace_of_linear},
-          {"linear_grad_w", unless_plain, run_linear_grad_w},
+          {"linear_grad_w", unless_plain, run_linear_grad_w, nullptr, workspace_of_linear_grad_w},
           {"gelu_linear_backward", unless_plain, run_gelu_linear_backward}};
 }
 

@@ -32,36 +32,53 @@ const char* supports_embedding(const CourseCall& call) {
   if (elements(call.inputs[1]) >= embedding::kMost) return "2^32 ids or more";
   return unless_contiguous(call);
 }
-struct NoPositions {
-  gpu::DeviceBuffer<float> row;
-};
+// That row. A table with more columns has one in the workspace, which each call fills.
+constexpr size_t kKeptColumns = 1024;
+struct NoPositions {};
+size_t workspace_of_embedding(const CourseCall& call) {
+  const size_t C = columns(call.outputs[0]);
+  return C <= kKeptColumns ? 0 : C * sizeof(float);
+}
+const float* no_positions(const CourseCall& call, hipStream_t stream) {
+  const size_t C = columns(call.outputs[0]);
+  if (C <= kKeptColumns) return kept<NoPositions>(-0.0f, kKeptColumns);
+  launch_fill(call.workspace, Dtype::f32, C, -0.0, stream);
+  return static_cast<const float*>(call.workspace);
+}
 void run_embedding(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &table = call.inputs[0], &ids = call.inputs[1], &y = call.outputs[0];
   if (elements(y) == 0) return;
   const embedding::Shape shape = shape_of(ids, table);
-  const float* const zeros =
-      kept<NoPositions>({shape.C}, [&] {
-        return NoPositions{gpu::DeviceBuffer<float>(std::vector<float>(shape.C, -0.0f))};
-      }).row.data();
+  const float* const zeros = no_positions(call, stream);
   if (call.kernel == 0)
     return embedding::forward(floats(y), data_of<std::int32_t>(ids), floats(table), zeros, shape,
                               stream);
   embedding::kVersions[call.kernel - 1].launch.run(
       floats(y), {data_of<std::int32_t>(ids), floats(table), zeros, shape, nullptr}, stream);
 }
+// What 7.1 works in, and the gradients of positions, which nobody reads.
+struct MemoryBackward {
+  gpu::DeviceArray<float> grad_position;
+  embedding::Workspace workspace;
+
+  MemoryBackward(const embedding::Shape& s, gpu::DeviceParts& parts)
+      : grad_position(parts.take<float>(s.T_max * s.C)), workspace(s, parts) {}
+};
 size_t workspace_of_embedding_backward(const CourseCall& call) {
-  return shape_backward(call.inputs[1], call.outputs[0]).T_max * columns(call.outputs[0]) *
-         sizeof(float);
+  if (elements(call.outputs[0]) == 0) return 0;
+  gpu::DeviceParts counted;
+  MemoryBackward(shape_backward(call.inputs[1], call.outputs[0]), counted);
+  return counted.bytes();
 }
 void run_embedding_backward(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &grad_y = call.inputs[0], &ids = call.inputs[1];
   const CourseTensor& grad_table = call.outputs[0];
   if (elements(grad_table) == 0) return;
   const embedding::Shape s = shape_backward(ids, grad_table);
-  auto& workspace = kept<embedding::Workspace>({s.B, s.T, s.C, s.V, s.T_max},
-                                               [&] { return embedding::Workspace(s); });
-  embedding::backward(floats(grad_table), static_cast<float*>(call.workspace), floats(grad_y),
-                      data_of<std::int32_t>(ids), s, workspace, stream);
+  gpu::DeviceParts parts(call.workspace);
+  MemoryBackward memory(s, parts);
+  embedding::backward(floats(grad_table), memory.grad_position.data(), floats(grad_y),
+                      data_of<std::int32_t>(ids), s, memory.workspace, stream);
 }
 
 // ---- Layer norm: x (..., C), gain, bias (C) -> y, mean, rstd ------------------------------------
@@ -98,11 +115,16 @@ const char* supports_layernorm_backward(const CourseCall& call) {
   if (columns(call.inputs[1]) == 0) return "rows of no elements";
   return unless_plain(call);
 }
+size_t workspace_of_layernorm_backward(const CourseCall& call) {
+  gpu::DeviceParts counted;
+  layernorm_backward::Workspace(rows(call.inputs[1]), columns(call.inputs[1]), &counted);
+  return counted.bytes();
+}
 void run_layernorm_backward(const CourseCall& call, hipStream_t stream) {
   const auto in = [&](int i) { return floats(call.inputs[i]); };
   const size_t count = rows(call.inputs[1]), cols = columns(call.inputs[1]);
-  auto& workspace = kept<layernorm_backward::Workspace>(
-      {count, cols}, [&] { return layernorm_backward::Workspace(count, cols); });
+  gpu::DeviceParts parts(call.workspace);
+  layernorm_backward::Workspace workspace(count, cols, &parts);
   float* const grad_gain = floats(call.outputs[1]);
   float* const grad_bias = floats(call.outputs[2]);
   const layernorm_backward::Pass pass{
@@ -164,13 +186,14 @@ void run_attention_backward(const CourseCall& call, hipStream_t stream) {
 }  // namespace
 
 std::vector<Operation> transformer() {
-  return {{"embedding", supports_embedding, run_embedding, name_of<embedding::kVersions>},
+  return {{"embedding", supports_embedding, run_embedding, name_of<embedding::kVersions>,
+           workspace_of_embedding},
           {"embedding_backward", supports_embedding, run_embedding_backward, nullptr,
            workspace_of_embedding_backward},
           {"layernorm", supports_layernorm, run_layernorm, name_of<layernorm::kVersions>},
           {"add_layernorm", supports_layernorm, run_add_layernorm},
           {"layernorm_backward", supports_layernorm_backward, run_layernorm_backward,
-           name_of<layernorm_backward::kVersions>},
+           name_of<layernorm_backward::kVersions>, workspace_of_layernorm_backward},
           {"attention", supports_attention, run_attention, name_of<attention::kVersions>,
            workspace_of_attention, true},
           {"attention_backward", supports_attention, run_attention_backward,
