@@ -7,8 +7,8 @@
     scripts/mutants.py --sample 2/10      of those every tenth, from the second on
     scripts/mutants.py --json F --resume F    keeps the verdicts in F, and does not judge again what F has
     scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, from which
-                                              scripts/tables.py writes the README's figure; what that says
-                                              of other steps stays
+                                              scripts/tables.py writes the README's figure: of other steps
+                                              that file keeps what it says
 
 A mutant is a version file with one mistake (course_lib/mutation.py). Which ones are chosen depends on
 --count and --seed only, not on the steps that are asked for. Those that pass are printed, as a diff. A
@@ -210,9 +210,8 @@ def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str])
     """Writes what became of them to results/mutants.json, step by step, and names those that pass. Of steps
     that have no verdict here it keeps what an earlier campaign has found."""
     record = summary()
-    made = {"date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "commit": (process.output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"])
-                       or "unknown").strip()}
+    commit = process.output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]) or "unknown"
+    made = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip()}
     by_step: dict[str, Counter] = {}
     passing = []
     for verdict in verdicts.values():
@@ -229,7 +228,7 @@ def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str])
             passing.append({name: getattr(verdict, name) for name in ("key", *KEYS)})
     all_steps = record["steps"] | {step: made | counts for step, counts in by_step.items()}
     passing += [entry for entry in record["passing"] if entry["step"] not in by_step]
-    record = {"steps": {step: all_steps[step] for step in sorted(all_steps)}, "passing": passing}
+    record = {"steps": dict(sorted(all_steps.items())), "passing": passing}
     SUMMARY.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

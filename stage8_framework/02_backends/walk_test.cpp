@@ -105,7 +105,7 @@ TEST_CASE("every operation has ingredients for the walk, and a function of the r
   }
 }
 
-TEST_CASE("every operation on every backend, in twelve arrangements") {
+TEST_CASE("every operation on every backend, in twelve arrangements", "[long]") {
   std::vector<std::shared_ptr<Backend>> backends{witness()};
   backends.push_back(own());
   if (vendor() != nullptr) backends.push_back(vendor());
