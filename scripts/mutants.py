@@ -6,9 +6,8 @@
     scripts/mutants.py --list [STEP...]   only says which they are
     scripts/mutants.py --sample 2/10      of those every tenth, from the second on
     scripts/mutants.py --json F --resume F    keeps the verdicts in F, and does not judge again what F has
-    scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, from which
-                                              scripts/tables.py writes the README's figure: of other steps
-                                              that file keeps what it says
+    scripts/mutants.py --summary F            sums the verdicts in F up in results/mutants.json, which keeps
+                                              what it says of other steps: scripts/tables.py reads it
 
 A mutant is a version file with one mistake (course_lib/mutation.py). Which ones are chosen depends on
 --count and --seed only, not on the steps that are asked for. Those that pass are printed, as a diff. A
@@ -226,10 +225,10 @@ def sum_up(verdicts: dict[str, Verdict], equivalent: dict[tuple[str, ...], str])
             counts["refused"] += 1
         else:
             passing.append({name: getattr(verdict, name) for name in ("key", *KEYS)})
-    all_steps = record["steps"] | {step: made | counts for step, counts in by_step.items()}
+    all_steps = sorted((record["steps"] | {step: made | some for step, some in by_step.items()}).items())
     passing += [entry for entry in record["passing"] if entry["step"] not in by_step]
-    record = {"steps": dict(sorted(all_steps.items())), "passing": passing}
-    SUMMARY.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps({"steps": dict(all_steps), "passing": passing}, indent=1, ensure_ascii=False)
+    SUMMARY.write_text(text + "\n", encoding="utf-8")
 
 
 def summary() -> dict:
