@@ -14,6 +14,10 @@
 
 #include "common/half.h"
 
+#if defined(GPU_BACKEND_CUDA)
+#include "common/cuda/fp8_sm89.h"
+#endif
+
 namespace gpu {
 
 struct fp8 {
@@ -71,20 +75,9 @@ __host__ __device__ inline fp8 float_to_fp8_portable(float value) {
 
 }  // namespace detail
 
-// PTX converts two numbers at a time. The other one is not used.
 __host__ __device__ inline float to_float(fp8 value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  float result;
-  asm("{\n"
-      ".reg .b16 low, high;\n"
-      ".reg .b32 both;\n"
-      "cvt.rn.f16x2.e4m3x2 both, %1;\n"
-      "mov.b32 {low, high}, both;\n"
-      "cvt.f32.f16 %0, low;\n"
-      "}"
-      : "=f"(result)
-      : "h"(static_cast<unsigned short>(value.bits)));
-  return result;
+  return detail::e4m3_to_float(value.bits);
 #else
   return detail::fp8_to_float_portable(value);
 #endif
@@ -92,9 +85,7 @@ __host__ __device__ inline float to_float(fp8 value) {
 template <>
 __host__ __device__ inline fp8 from_float<fp8>(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  unsigned short both;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(0.0f), "f"(value));
-  return {static_cast<std::uint8_t>(both)};
+  return {detail::float_to_e4m3(value)};
 #else
   return detail::float_to_fp8_portable(value);
 #endif

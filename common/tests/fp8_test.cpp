@@ -53,9 +53,8 @@ float float_of(std::uint32_t bits) {
 // values; floats without a leading 1; and random ones of every exponent.
 std::vector<float> awkward_floats() {
   const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> floats{1e-45f,  0x1p-127f, 0x1p-126f, 463.99997f, 464.0f,
-                            464.1f,  480.0f,    512.0f,    3.4e38f,    infinity,
-                            0x1p-9f, 0x1p-10f};
+  std::vector<float> floats{1e-45f, 0x1p-127f, 0x1p-126f, 463.99997f, 464.0f,  464.1f,
+                            480.0f, 512.0f,    3.4e38f,   infinity,   0x1p-9f, 0x1p-10f};
   for (unsigned bits = 0; bits < kLargest; ++bits) {
     const float value = static_cast<float>(value_of(bits));
     const float next = static_cast<float>(value_of(bits + 1));

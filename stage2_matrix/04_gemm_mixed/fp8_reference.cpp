@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 #include "common/rounding.h"
 
@@ -9,9 +11,18 @@ namespace gemm_mixed {
 
 namespace {
 
-constexpr std::size_t kGroup = 16;   // products that are added at a time
-constexpr double kCut = 0x1p-13;     // of the largest number present
+constexpr std::size_t kGroup = 16;     // products that are added at a time
+constexpr double kCut = 0x1p-13;       // of the largest number present, whose fraction is 0
 constexpr std::size_t kTogether = 16;  // rows whose sums are computed at the same time
+
+// The largest power of two that is not larger than x >= 0.
+double without_fraction(double x) {
+  std::uint64_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits &= 0x7FF0000000000000u;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
 
 // The sums of an element of C for each of kTogether rows of A.
 struct Elements {
@@ -29,8 +40,10 @@ struct Elements {
     }
   }
   void end_group() {
-    for (std::size_t r = 0; r < kTogether; ++r)
-      sum_of_largest[r] += largest[r], squares_of_largest[r] += largest[r] * largest[r];
+    for (std::size_t r = 0; r < kTogether; ++r) {
+      const double power = without_fraction(largest[r]);
+      sum_of_largest[r] += power, squares_of_largest[r] += power * power;
+    }
   }
 };
 
@@ -40,8 +53,7 @@ Fp8Reference gemm_fp8_cpu(const std::vector<gpu::fp8>& a, const std::vector<gpu:
                           std::size_t rows, std::size_t N, std::size_t K) {
   double decoded[256];
   for (unsigned bits = 0; bits < 256; ++bits)
-    decoded[bits] =
-        static_cast<double>(gpu::to_float(gpu::fp8{static_cast<std::uint8_t>(bits)}));
+    decoded[bits] = static_cast<double>(gpu::to_float(gpu::fp8{static_cast<std::uint8_t>(bits)}));
   const double groups = std::ceil(static_cast<double>(K) / kGroup);
   const double grown = std::exp(2 * kCut * groups);
 

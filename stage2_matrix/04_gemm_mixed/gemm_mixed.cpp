@@ -1,5 +1,5 @@
-// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32, those
-// of floats, and those of fp8.
+// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32,
+// those of floats, and those of fp8.
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 #include <algorithm>
@@ -41,7 +41,8 @@ template <>
 constexpr blas::Input kInput<gpu::bfloat16> = blas::Input::bfloat16;
 
 // A and B on the device, the place for C, and the reference of some rows of C. kRounded: A and B
-// are rounded to T; else T is float, and they keep all of its bits. B is (N, K) of fp8, else (K, N).
+// are rounded to T; else T is float, and they keep all of its bits. B is (N, K) of fp8, else (K,
+// N).
 template <class T, bool kRounded = true>
 struct Problem {
   static constexpr bool kIsFp8 = std::is_same_v<T, gpu::fp8>;

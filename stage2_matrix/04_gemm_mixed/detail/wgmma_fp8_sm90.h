@@ -30,7 +30,7 @@ inline constexpr CUtensorMapDataType kTensorType<gpu::fp8> = CU_TENSOR_MAP_DATA_
 #define FP8_TEN(t)                                                                                 \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
   "9, "
-#define FP8_128                                                                                  \
+#define FP8_128 \
   FP8_TEN() FP8_TEN(1) FP8_TEN(2) FP8_TEN(3) FP8_TEN(4) FP8_TEN(5) FP8_TEN(6) FP8_TEN(7)         \
       FP8_TEN(8) FP8_TEN(9) FP8_TEN(10) FP8_TEN(11) "%120, %121, %122, %123, %124, %125, %126, " \
                                                     "%127"
@@ -43,8 +43,7 @@ __device__ __forceinline__ void multiply_fp8_64x256(float (&sums)[128], Descript
                                                     bool add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" FP8_128
-      "}, %128, %129, p, 1, 1;\n}"
+      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" FP8_128 "}, %128, %129, p, 1, 1;\n}"
       : FP8_SUMS_64(0), FP8_SUMS_64(64)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }

@@ -24,7 +24,7 @@ static __global__ void gemm_fp8_naive(float* c, const gpu::fp8* a, const gpu::fp
 
 void launch_fp8_naive(float* c, const gpu::fp8* a, const gpu::fp8* b, size_t M, size_t N, size_t K,
                       hipStream_t stream) {
-  constexpr size_t kThreads = 256;  // of a block
+  constexpr size_t kThreads = 256;                                               // of a block
   const size_t most = std::min(size_t{1} << 31, gpu::most_blocks() * kThreads);  // as in naive
   for (size_t first = 0; first < M * N; first += most) {
     const size_t blocks = gpu::ceil_div(std::min(M * N - first, most), kThreads);
