@@ -34,9 +34,9 @@ struct Fp8Reference {
 // float lose far less. Terms must have random signs.
 //
 // A missing term of median size, 0.187 for numbers in [-1, 1), is larger than this up to a K of
-// 160. With K = 8192 the bound is a tenth of a typical result: it shows wrong rows and
-// tiles, and missing stages. There, single terms show in small integers, whose sums below 2^13 are
-// exact in 14 bits.
+// 160. With K = 8192 the bound is an eighth of a typical result: it shows wrong rows and tiles, and
+// missing stages. There, single terms show in small integers, whose sums below 2^13 are exact in 14
+// bits.
 Fp8Reference gemm_fp8_cpu(const std::vector<gpu::fp8>& a, const std::vector<gpu::fp8>& b,
                           std::size_t rows, std::size_t N, std::size_t K);
 
