@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/cpu/half.h"
+#include "common/fp8.h"
 
 namespace cpu {
 
@@ -56,11 +57,14 @@ bool same(const Product& a, const Product& b) {
          a.adds == b.adds && a.a_has_rows_across_k == b.a_has_rows_across_k;
 }
 
-unsigned size_of(Element element) { return element == Element::tf32 ? 4 : 2; }
+unsigned size_of(Element element) {
+  return element == Element::tf32 ? 4 : element == Element::e4m3 ? 1 : 2;
+}
 
-// The element whose bits these are, in the lower half if it has 16. Of tf32 it ignores the last 13,
-// as NVIDIA's units do.
+// The element whose bits these are, the lowest ones. Of tf32 it ignores the last 13, as NVIDIA's
+// units do.
 float decode(Element element, unsigned bits) {
+  if (element == Element::e4m3) return gpu::to_float(gpu::fp8{static_cast<std::uint8_t>(bits)});
   if (element == Element::bfloat16) return bfloat16_bits_to_float(static_cast<std::uint16_t>(bits));
   if (element == Element::half) return half_bits_to_float(static_cast<std::uint16_t>(bits));
   bits &= ~0x1FFFu;
@@ -84,6 +88,8 @@ void AsyncProducts::fence(unsigned thread) {
 }
 
 std::string AsyncProducts::check_operands(const Product& p) {
+  if (p.element == Element::e4m3 && (!p.b_has_rows_along_k || p.a_has_rows_across_k))
+    return "8-bit numbers want K along the rows of both tiles";
   std::string why;
   for (const Tile& tile : {Tile(p.b), Tile(p.is_held ? p.b : p.a)}) {
     if (!tile.is_swizzled) return "a descriptor without the 128-byte swizzle";
@@ -149,7 +155,7 @@ void AsyncProducts::multiply(InFlight& in_flight) {
     std::memcpy(&bits, view_.arena() + place, bytes);
     return decode(p.element, bits);
   };
-  float a[kRows][kStepBytes / 2], b[kStepBytes / 2][256];
+  float a[kRows][kStepBytes], b[kStepBytes][256];  // as deep as the smallest elements make it
   const Tile tile_a(p.a), tile_b(p.b);
   for (unsigned r = 0; r < kRows; ++r)
     for (unsigned k = 0; k < depth; ++k) {
@@ -160,7 +166,7 @@ void AsyncProducts::multiply(InFlight& in_flight) {
       }
       const unsigned column = k / in_word, thread = r / 16 * 32 + r % 8 * 4 + column % 4;
       const unsigned word = in_flight.held_at_begin[thread][r % 16 / 8 + column / 4 * 2];
-      a[r][k] = decode(p.element, word >> k % in_word * 16);
+      a[r][k] = decode(p.element, word >> k % in_word * 8 * bytes);
     }
   for (unsigned k = 0; k < depth; ++k)
     for (unsigned n = 0; n < p.columns; ++n)

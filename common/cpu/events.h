@@ -77,9 +77,9 @@ void fence_for_units();
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// 64 x columns sums of a warp group += A (64, 16) B (16, columns), half as deep of tf32. A and B
-// are descriptors of wgmma; where `held`, each thread has four words of A.
-enum class Element { half, bfloat16, tf32 };
+// 64 x columns sums of a warp group += A (64, 16) B (16, columns), half as deep of tf32 and twice
+// as deep of e4m3. A and B are descriptors of wgmma; where `held`, each thread has four words of A.
+enum class Element { half, bfloat16, tf32, e4m3 };
 struct Product {
   std::uint64_t a, b;
   unsigned columns;

@@ -148,11 +148,29 @@ class Cases:
 
     def gemm_mixed(self, precision: str, M: int, N: int, K: int) -> Case:
         """The sums are float; what is written is of the inputs' type."""
+        if precision == "fp8":
+            return self.gemm_fp8(M, N, K)
         kind = PRECISIONS[precision]
         settle_ms = 500 if self.device.type == "cuda" else 20  # matrix units slow down as they warm up
         return Case(lambda a, b: a @ b, [self.random(M, K).to(kind), self.random(K, N).to(kind)],
                     settle_ms=settle_ms, tf32=precision == "tf32",
                     note="" if precision == "tf32" else f"C in {precision}")
+
+    def gemm_fp8(self, M: int, N: int, K: int) -> Case:
+        """B is (N, K), as the program's. So are the sums: those of the matrix unit, which cuBLASLt calls fast
+        accumulation; and C is float, so that as many bytes are written."""
+        def multiply(a, b, scale):
+            if a.dtype == torch.float64:
+                return a @ b.t()
+            return torch._scaled_mm(a, b.t(), scale_a=scale, scale_b=scale, out_dtype=torch.float32,
+                                    use_fast_accum=True)
+        kind = getattr(torch, "float8_e4m3fn", None)
+        if kind is None or not hasattr(torch, "_scaled_mm"):
+            raise CannotDo("this PyTorch has no product of fp8")
+        inputs = [self.random(M, K).to(kind), self.random(N, K).to(kind),
+                  torch.ones((), device=self.device)]
+        return Case(multiply, inputs, settle_ms=500 if self.device.type == "cuda" else 20,
+                    note="fast accumulation")
 
     # Stage 3
 

@@ -1,9 +1,11 @@
-// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32, and
-// those of floats.
+// Runs, checks and times every version of the product on matrix units, in bf16, fp16 and tf32,
+// those of floats, and those of fp8.
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/blas.h"
@@ -15,6 +17,8 @@
 #include "stage0_infra/03_timing/timing.h"
 #include "stage2_matrix/03_gemm/reference.h"
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
+#include "stage2_matrix/04_gemm_mixed/fp8.h"
+#include "stage2_matrix/04_gemm_mixed/fp8_reference.h"
 #include "stage2_matrix/04_gemm_mixed/reference.h"
 
 namespace {
@@ -25,8 +29,9 @@ constexpr size_t kRows = 16;  // of C that are compared with the reference
 constexpr double kSettleMs = 500;
 // Products of few rows that are printed beside the others: one reads B and does little else.
 constexpr size_t kFewRowsPrinted[] = {16, 64, 128};
-// The products of floats, M = N = K.
+// The products of floats and of fp8, M = N = K.
 constexpr size_t kFloatsPrinted[] = {4096, 8192};
+constexpr size_t kFp8Printed[] = {4096, 8192};
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -36,9 +41,12 @@ template <>
 constexpr blas::Input kInput<gpu::bfloat16> = blas::Input::bfloat16;
 
 // A and B on the device, the place for C, and the reference of some rows of C. kRounded: A and B
-// are rounded to T; else T is float, and they keep all of its bits.
+// are rounded to T; else T is float, and they keep all of its bits. B is (N, K) of fp8, else (K,
+// N).
 template <class T, bool kRounded = true>
 struct Problem {
+  static constexpr bool kIsFp8 = std::is_same_v<T, gpu::fp8>;
+
   Problem(size_t rows, size_t columns, size_t depth, std::uint64_t random_seed)
       : M(rows),
         N(columns),
@@ -51,7 +59,8 @@ struct Problem {
         sample(choose_rows(M, N, kRows, seed)) {}
 
   // Fills A and B with numbers in [-1, 1), or with integers in [-3, 3], and computes the reference.
-  // The sums of integers stay below 2^24, so float adds them exactly in every order.
+  // The sums of integers stay below 2^24, so float adds them exactly in every order. With K = 8192
+  // they stay below 2^13, too, which fp8's sums hold.
   using Fill = void (*)(float* out, size_t n, std::uint64_t seed, std::uint32_t stream,
                         hipStream_t queue);
   void fill(Fill launch_fill) {
@@ -68,7 +77,12 @@ struct Problem {
     rows_of_a.cols = K;
     const std::vector<T> a = rows_of_a.to_host(d_a.data()), b = d_b.to_host();
     HostTimer timer;
-    want = gemm_mixed::gemm_mixed_cpu(a, b, sample.rows.size(), N, K);
+    if constexpr (kIsFp8) {
+      gemm_mixed::Fp8Reference fp8 = gemm_mixed::gemm_fp8_cpu(a, b, sample.rows.size(), N, K);
+      want.value = std::move(fp8.value), bound_of_fp8 = std::move(fp8.bound);
+    } else {
+      want = gemm_mixed::gemm_mixed_cpu(a, b, sample.rows.size(), N, K);
+    }
     reference_ms = timer.ms();
   }
 
@@ -79,6 +93,7 @@ struct Problem {
   Comparison compare() const {
     const double terms = static_cast<double>(K);
     return sample.compare(d_c.data(), want.value, [&](size_t i) {
+      if (kIsFp8) return bound_of_fp8[i];
       return kRounded ? gemm_mixed::mean_zero_bound(terms, want.squares[i])
                       : rounding::mean_zero_bound(terms + 2, want.squares[i], want.value[i]);
     });
@@ -121,6 +136,7 @@ struct Problem {
   gpu::DeviceBuffer<float> d_c;
   RowSample sample;
   rounding::Sums want{0};
+  std::vector<double> bound_of_fp8;
   double reference_ms = 0;
 };
 
@@ -184,9 +200,27 @@ void run_floats(size_t M, size_t N, size_t K, const Options& options, Report& re
   p.run("fp32 by three tf32 products   NN", table, report);
 }
 
+// The table of fp8.
+void run_fp8(size_t M, size_t N, size_t K, const Options& options, Report& report) {
+  if (!wants_any(options, gemm_mixed::kVersionsOfFp8)) return;
+  Problem<gpu::fp8> p(M, N, K, options.seed);
+  Measured row = p.measured(options);
+  Measurement table(options);
+  for (const auto& version : gemm_mixed::kVersionsOfFp8) {
+    const auto launch = version.launch;
+    row.launch = [&p, launch](hipStream_t stream) {
+      launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, stream);
+    };
+    table.version(version, row);
+  }
+  p.run("fp8   NT", table, report);
+}
+
 std::vector<VersionInfo> all_versions() {
   std::vector<VersionInfo> versions = version_infos(gemm_mixed::kVersions<gpu::bfloat16>);
   for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFloats))
+    versions.push_back(info);
+  for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFp8))
     versions.push_back(info);
   return versions;
 }
@@ -196,7 +230,7 @@ std::vector<VersionInfo> all_versions() {
 int main(int argc, char** argv) {
   const ProgramInfo program{"2.4",
                             "gemm_mixed",
-                            "C = A B on matrix units: bf16, fp16, tf32, fp32",
+                            "C = A B on matrix units: bf16, fp16, tf32, fp32, fp8",
                             {{"M", 8192, 160, 129}, {"N", 8192, 160, 65}, {"K", 8192, 160, 255}},
                             all_versions()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
@@ -214,12 +248,16 @@ int main(int argc, char** argv) {
     run<gpu::half>(options.sizes[0], options, report);
     run<float>(options.sizes[0], options, report);
     if (options.sizes_given || options.quick || gemm_mixed::kOnCpu) {
-      // three_products wants rows of 16 bytes.
-      const size_t columns = options.sizes_given ? options.sizes[1] : options.sizes[1] / 4 * 4;
+      // three_products and fp8 want rows of 16 bytes.
+      const bool given = options.sizes_given;
+      const size_t columns = given ? options.sizes[1] : options.sizes[1] / 4 * 4;
+      const size_t depth = given ? options.sizes[2] : options.sizes[2] / 16 * 16;
       run_floats(options.sizes[0], columns, options.sizes[2], options, report);
+      run_fp8(options.sizes[0], columns, depth, options, report);
       return;
     }
     for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
     for (const size_t size : kFloatsPrinted) run_floats(size, size, size, options, report);
+    for (const size_t size : kFp8Printed) run_fp8(size, size, size, options, report);
   });
 }

@@ -4,9 +4,11 @@
 
 #if defined(GPU_BACKEND_CPU)
 
+#include <type_traits>
 #include <utility>
 
 #include "common/half.h"
+#include "stage2_matrix/04_gemm_mixed/detail/fp8_pair_for_tests.h"
 #include "stage2_matrix/04_gemm_mixed/detail/held_operand_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm80.h"
 #include "stage2_matrix/04_gemm_mixed/detail/matrix_unit.h"
@@ -23,11 +25,16 @@ using gpu::half;
 void launch_without_barrier(float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
                             hipStream_t stream);
 void launch_load_fragment(unsigned* out, const uint4* in, bool swizzled, int late);
-void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
-                 size_t K, hipStream_t stream);
-void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
-                 size_t K, hipStream_t stream);
-void launch_store(StoreMistake mistake, float* c, hipStream_t stream);
+
+// Calls action with `mistake` as a type, std::integral_constant<Mistake, mistake>.
+template <class Mistake, int... kMistakes, class Action>
+static void with_constant(Mistake mistake, std::integer_sequence<int, kMistakes...>,
+                          Action&& action) {
+  const auto act_if = [&](auto is) {
+    if (mistake == is) action(is);
+  };
+  (act_if(std::integral_constant<Mistake, Mistake{kMistakes}>()), ...);
+}
 
 // wmma_tiled for a single tile, without the barrier between staging and loading.
 static __global__ void gemm_without_barrier(float* c, const half* a, const half* b) {
@@ -160,19 +167,11 @@ static void launch_ring_with(float* c, const half* a, const half* b, size_t M, s
             gemm_mixed::tensor_map(a, M, K, Tile::kRows),
             gemm_mixed::tensor_map(b, K, N, Tile::kDepth), static_cast<int>(K) / Tile::kDepth);
 }
-
-template <int... kMistakes>
-static void launch_ring_of(RingMistake mistake, std::integer_sequence<int, kMistakes...>, float* c,
-                           const half* a, const half* b, size_t M, size_t N, size_t K,
-                           hipStream_t stream) {
-  using Launch = decltype(&launch_ring_with<RingMistake::none>);
-  static constexpr Launch kLaunches[] = {&launch_ring_with<RingMistake{kMistakes}>...};
-  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
-}
 void launch_ring(RingMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {
-  launch_ring_of(mistake, std::make_integer_sequence<int, kRingMistakes>(), c, a, b, M, N, K,
-                 stream);
+  with_constant<RingMistake>(
+      mistake, std::make_integer_sequence<int, kRingMistakes>(),
+      [&](auto is) { launch_ring_with<decltype(is)::value>(c, a, b, M, N, K, stream); });
 }
 
 // What a producer of clusters does for one step, with one mistake.
@@ -259,19 +258,11 @@ static void launch_pair_with(float* c, const half* a, const half* b, size_t M, s
                      gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
                      static_cast<int>(K) / Tile::kDepth);
 }
-
-template <int... kMistakes>
-static void launch_pair_of(ClusterMistake mistake, std::integer_sequence<int, kMistakes...>,
-                           float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
-                           hipStream_t stream) {
-  using Launch = decltype(&launch_pair_with<ClusterMistake::none>);
-  static constexpr Launch kLaunches[] = {&launch_pair_with<ClusterMistake{kMistakes}>...};
-  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
-}
 void launch_pair(ClusterMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {
-  launch_pair_of(mistake, std::make_integer_sequence<int, kClusterMistakes>(), c, a, b, M, N, K,
-                 stream);
+  with_constant<ClusterMistake>(
+      mistake, std::make_integer_sequence<int, kClusterMistakes>(),
+      [&](auto is) { launch_pair_with<decltype(is)::value>(c, a, b, M, N, K, stream); });
 }
 
 // Half a warp takes 128 bytes at a time, as many as there are banks: 16 times two floats that are
@@ -370,19 +361,11 @@ static void launch_held_with(float* c, const float* a, const float* b, size_t M,
       gemm_mixed::tensor_map(a, M, K, Tile::kHalf), gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
       static_cast<int>(K) / Tile::kDepth);
 }
-
-template <int... kMistakes>
-static void launch_held_of(HeldMistake mistake, std::integer_sequence<int, kMistakes...>, float* c,
-                           const float* a, const float* b, size_t M, size_t N, size_t K,
-                           hipStream_t stream) {
-  using Launch = decltype(&launch_held_with<HeldMistake::none>);
-  static constexpr Launch kLaunches[] = {&launch_held_with<HeldMistake{kMistakes}>...};
-  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
-}
 void launch_held(HeldMistake mistake, float* c, const float* a, const float* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {
-  launch_held_of(mistake, std::make_integer_sequence<int, kHeldMistakes>(), c, a, b, M, N, K,
-                 stream);
+  with_constant<HeldMistake>(
+      mistake, std::make_integer_sequence<int, kHeldMistakes>(),
+      [&](auto is) { launch_held_with<decltype(is)::value>(c, a, b, M, N, K, stream); });
 }
 
 // skinny for one cluster, with one mistake.
@@ -451,19 +434,39 @@ static void launch_slices_with(float* c, const half* a, const half* b, size_t M,
                      gemm_mixed::tensor_map(b, K, N, Tile::kDepth), M, N,
                      static_cast<int>(K) / Tile::kDepth);
 }
-
-template <int... kMistakes>
-static void launch_slices_of(SkinnyMistake mistake, std::integer_sequence<int, kMistakes...>,
-                             float* c, const half* a, const half* b, size_t M, size_t N, size_t K,
-                             hipStream_t stream) {
-  using Launch = decltype(&launch_slices_with<SkinnyMistake::none>);
-  static constexpr Launch kLaunches[] = {&launch_slices_with<SkinnyMistake{kMistakes}>...};
-  kLaunches[static_cast<int>(mistake)](c, a, b, M, N, K, stream);
-}
 void launch_slices(SkinnyMistake mistake, float* c, const half* a, const half* b, size_t M,
                    size_t N, size_t K, hipStream_t stream) {
-  launch_slices_of(mistake, std::make_integer_sequence<int, kSkinnyMistakes>(), c, a, b, M, N, K,
-                   stream);
+  with_constant<SkinnyMistake>(
+      mistake, std::make_integer_sequence<int, kSkinnyMistakes>(),
+      [&](auto is) { launch_slices_with<decltype(is)::value>(c, a, b, M, N, K, stream); });
+}
+
+// fp8 for a single pair of tiles of C, with one mistake.
+template <Fp8Mistake kMistake>
+static __global__ void fp8_with_mistake(const CUtensorMap map_c, const CUtensorMap map_a,
+                                        const CUtensorMap map_b, int steps) {
+  DYNAMIC_SHARED(unsigned char, dynamic);
+  auto& shared = gemm_mixed::aligned_shared<Fp8Ring>(dynamic);
+  multiply_fp8_pair<kMistake>(shared, map_c, map_a, map_b, steps);
+}
+
+template <Fp8Mistake kMistake>
+static void launch_fp8_with(float* c, const gpu::fp8* a, const gpu::fp8* b, size_t M, size_t N,
+                            size_t K, hipStream_t stream) {
+  using Tile = gemm_mixed::Fp8Tile;
+  constexpr size_t kBytes = sizeof(Fp8Ring) + gemm_mixed::kBoxAlignment;
+  gpu::allow_shared_bytes(fp8_with_mistake<kMistake>, kBytes);
+  LAUNCH_IN_CLUSTERS(stream, fp8_with_mistake<kMistake>, 2, 2, unsigned{Tile::kThreads}, kBytes,
+                     gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
+                     gemm_mixed::tensor_map(a, M, K, Tile::kRows),
+                     gemm_mixed::tensor_map(b, N, K, Tile::kHalf),
+                     static_cast<int>(K) / Tile::kDepth);
+}
+void launch_fp8_pair(Fp8Mistake mistake, float* c, const gpu::fp8* a, const gpu::fp8* b, size_t M,
+                     size_t N, size_t K, hipStream_t stream) {
+  with_constant<Fp8Mistake>(mistake, std::make_integer_sequence<int, kFp8Mistakes>(), [&](auto is) {
+    launch_fp8_with<decltype(is)::value>(c, a, b, M, N, K, stream);
+  });
 }
 
 // c (64, 32): row by row 0, 1, 2 ..., through shared memory and the TMA.

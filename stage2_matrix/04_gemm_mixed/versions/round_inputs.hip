@@ -1,4 +1,5 @@
-// round_inputs: floats rounded to fp16, bf16 or tf32, before any version multiplies them.
+// round_inputs: floats rounded to fp16, bf16, tf32 or e4m3, before any version multiplies them.
+#include "common/fp8.h"
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/04_gemm_mixed/detail/round.h"
@@ -27,6 +28,7 @@ void launch_round(T* out, const float* in, size_t n, hipStream_t stream) {
 
 template void launch_round(gpu::half*, const float*, size_t, hipStream_t);
 template void launch_round(gpu::bfloat16*, const float*, size_t, hipStream_t);
+template void launch_round(gpu::fp8*, const float*, size_t, hipStream_t);
 template void launch_round(float*, const float*, size_t, hipStream_t);
 
 }  // namespace gemm_mixed
