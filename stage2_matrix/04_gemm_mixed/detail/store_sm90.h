@@ -39,12 +39,6 @@ __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int col
   });
 }
 
-// Two neighbours of C, stored together.
-template <class C>
-struct alignas(2 * sizeof(C)) TwoOf {
-  C first, second;
-};
-
 // Stores the 64 x 256 sums that multiply_64x256 left in a warp group to C from (row, column) on.
 // The map of C has boxes of kStoreRows rows, and leaves out what lies beyond the edges. The warp
 // group has `buffer` and the barrier `group` for itself. It does not wait for the last stores: they
