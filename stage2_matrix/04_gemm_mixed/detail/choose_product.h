@@ -15,7 +15,7 @@
 namespace gemm_mixed {
 
 template <class T, class C>
-bool takes(Kernel kernel, const Product<T, C>& p) {
+bool takes(Kernel kernel, [[maybe_unused]] const Product<T, C>& p) {
   if (!has(kernel)) return false;
 #if !defined(GPU_BACKEND_HIP)
   if (kernel == Kernel::pairs) return suits_pairs(p);
@@ -50,7 +50,7 @@ bool fills_device(const Product<T, C>& p) {
 }
 
 template <class T, class C>
-Kernel choose(const Product<T, C>& p) {
+Kernel choose_kernel(const Product<T, C>& p) {
   const bool has_mma = takes(Kernel::mma, p);
   if (takes(Kernel::pairs, p) && (fills_device(p) || !has_mma)) return Kernel::pairs;
   return has_mma ? Kernel::mma : Kernel::units;
@@ -62,7 +62,7 @@ Kernel choose(const Product<T, C>& p) {
 // refuses others.
 template <class Layouts = gemm::AllLayouts, class T, class C, class Epilogue>
 void best(const Product<T, C>& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
-  launch(choose(p), Layouts{}, p, epilogue, stream);
+  launch(choose_kernel(p), Layouts{}, p, epilogue, stream);
 }
 
 }  // namespace gemm_mixed

@@ -21,7 +21,7 @@ using gemm::AlphaBeta;
 
 // If K is 0 the result is beta C, even if alpha is infinite.
 template <class T, class C>
-AlphaBeta alpha_beta(const Product<T, C>& p) {
+AlphaBeta scaled_sum(const Product<T, C>& p) {
   return {p.K == 0 ? 0 : p.alpha, p.beta};
 }
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ C finish(const Epilogue& epilogue, float sum, size_t 
 // several times for a batch that is longer than a grid can be high. Throws std::invalid_argument
 // where a grid is too small for C.
 template <class T, class C, class Run>
-void with_grid(Product<T, C> p, size_t tile_rows, size_t tile_columns, Run&& run) {
+void launch_grids(Product<T, C> p, size_t tile_rows, size_t tile_columns, Run&& run) {
   if (p.alpha == 0) p.K = 0;
   const size_t rows = gpu::ceil_div(p.M, tile_rows), columns = gpu::ceil_div(p.N, tile_columns);
   if (rows == 0 || columns == 0) return;

@@ -188,12 +188,12 @@ void launch_mma_tile(const Product<T, C>& product, const Epilogue& epilogue, hip
   constexpr size_t kBytes =
       sizeof(uint4) * Tile::kStages * (Tile::kRows + Tile::kColumns) * kChunksDeep;
   gpu::allow_shared_bytes(gemm_mma<T, C, kLayout, Tile, kAligned, Epilogue>, kBytes);
-  with_grid(product, Tile::kRows, Tile::kColumns,
-            [&](unsigned rows, unsigned columns, const auto& p) {
-              LAUNCH_ON(stream, (gemm_mma<T, C, kLayout, Tile, kAligned, Epilogue>),
-                        dim3(rows * columns, 1, static_cast<unsigned>(p.batch)),
-                        static_cast<unsigned>(Tile::kThreads), kBytes, p, epilogue, rows, columns);
-            });
+  launch_grids(
+      product, Tile::kRows, Tile::kColumns, [&](unsigned rows, unsigned columns, const auto& p) {
+        LAUNCH_ON(stream, (gemm_mma<T, C, kLayout, Tile, kAligned, Epilogue>),
+                  dim3(rows * columns, 1, static_cast<unsigned>(p.batch)),
+                  static_cast<unsigned>(Tile::kThreads), kBytes, p, epilogue, rows, columns);
+      });
 }
 
 template <Layout kLayout, class T, class C, class Epilogue>

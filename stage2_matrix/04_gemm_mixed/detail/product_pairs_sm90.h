@@ -89,6 +89,13 @@ struct ProductPair {
                     c + static_cast<size_t>(row) * pair.p.ldc + column);
     }
   };
+  struct StoreBox {
+    const CUtensorMap& map_c;
+    int row, column, product;
+    __device__ __forceinline__ void operator()(int begin, const float* box) const {
+      store_box(map_c, {row, column + begin, product, 0}, box);
+    }
+  };
   __device__ __forceinline__ void store(const TileOfPair& at, int consumer,
                                         const float (&sums)[128], StoreBuffer& buffer,
                                         int group) const {
@@ -97,9 +104,7 @@ struct ProductPair {
                  static_cast<size_t>(row) * p.ldc + at.column;
     const Finish to_store{
         *this, row, at.column, static_cast<int>(p.M) - row, static_cast<int>(p.N) - at.column, c};
-    store_64x256<C>(sums, buffer, group, to_store, [&](int column, const float* from) {
-      store_box(map_c, {row, at.column + column, at.product, 0}, from);
-    });
+    store_64x256<C>(sums, buffer, group, to_store, StoreBox{map_c, row, at.column, at.product});
   }
 };
 
@@ -120,17 +125,17 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
 }
 
 template <class T, class C>
-Matrices<T> matrices_a(const Product<T, C>& p) {
+BatchOf<T> matrices_a(const Product<T, C>& p) {
   const bool across = p.a_is_transposed();
   return {p.a, across ? p.K : p.M, across ? p.M : p.K, p.lda, p.batch, p.stride_a};
 }
 template <class T, class C>
-Matrices<T> matrices_b(const Product<T, C>& p) {
+BatchOf<T> matrices_b(const Product<T, C>& p) {
   const bool across = !p.b_is_transposed();
   return {p.b, across ? p.K : p.N, across ? p.N : p.K, p.ldb, p.batch, p.stride_b};
 }
 template <class T, class C>
-Matrices<C> matrices_c(const Product<T, C>& p) {
+BatchOf<C> matrices_c(const Product<T, C>& p) {
   return {p.c, p.M, p.N, p.ldc, p.batch, p.stride_c};
 }
 

@@ -145,13 +145,13 @@ void launch_units(const Product<T, C>& product, const Epilogue& epilogue, hipStr
   };
   const bool aligned_a = aligned(product.a, product.lda, product.stride_a);
   const bool aligned_b = aligned(product.b, product.ldb, product.stride_b);
-  with_grid(product, UnitTile::kRows, UnitTile::kColumns,
-            [&](unsigned rows, unsigned columns, const auto& p) {
-              LAUNCH_ON(stream, (gemm_units<T, C, Epilogue>),
-                        dim3(rows * columns, 1, static_cast<unsigned>(p.batch)),
-                        UnitTile::kWaves * gpu::device_wave_size(), 0, p, epilogue, aligned_a,
-                        aligned_b);
-            });
+  launch_grids(product, UnitTile::kRows, UnitTile::kColumns,
+               [&](unsigned rows, unsigned columns, const auto& p) {
+                 LAUNCH_ON(stream, (gemm_units<T, C, Epilogue>),
+                           dim3(rows * columns, 1, static_cast<unsigned>(p.batch)),
+                           UnitTile::kWaves * gpu::device_wave_size(), 0, p, epilogue, aligned_a,
+                           aligned_b);
+               });
 }
 
 }  // namespace gemm_mixed

@@ -21,22 +21,30 @@ __device__ inline void begin_store_pass(int thread, int group) {
   if (thread == 0) wait_until_stores_have_read();
   sync_warp_group(group);  // the buffer may be overwritten
 }
-// It ends with the stores of the buffer: store(box) begins that of one of its boxes.
-template <class Store>
-__device__ __forceinline__ void end_store_pass(int thread, int group, const Store& store) {
+// It ends with the stores of the buffer: store(column, box) begins that of a box, whose first
+// column is so far from the one where C begins to be stored.
+template <class C, class Store>
+__device__ __forceinline__ void end_store_pass(const Store& store, int column,
+                                               const StoreBuffer& buffer, int thread, int group) {
   fence_for_tma();
   sync_warp_group(group);  // the buffer is complete, for the TMA too
   if (thread == 0) {
-    for (int box = 0; box < kStoreBoxes; ++box) store(box);
+    for (int box = 0; box < kStoreBoxes; ++box)
+      store(column + box * kBoxColumns<C>, buffer.boxes[box]);
     end_stores();
   }
 }
 // To C from (row, column) on.
+struct StoreAt {
+  const CUtensorMap& map_c;
+  int row, column;
+  __device__ __forceinline__ void operator()(int begin, const float* box) const {
+    store_box(map_c, row, column + begin, box);
+  }
+};
 __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int column,
                                       const StoreBuffer& buffer, int thread, int group) {
-  end_store_pass(thread, group, [&](int box) {
-    store_box(map_c, row, column + box * kBoxColumns<float>, buffer.boxes[box]);
-  });
+  end_store_pass<float>(StoreAt{map_c, row, column}, 0, buffer, thread, group);
 }
 
 // Stores the 64 x 256 sums that multiply_64x256 left in a warp group to C from (row, column) on.
@@ -73,17 +81,18 @@ __device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuff
       *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = {finish(sum[2], own_row + 8, column),
                                                      finish(sum[3], own_row + 8, column + 1)};
     }
-    end_store_pass(thread, group,
-                   [&](int box) { store(pass * kPass + box * kBox, buffer.boxes[box]); });
+    end_store_pass<C>(store, pass * kPass, buffer, thread, group);
   }
 }
+
 // The sums as they are.
+struct SumItself {
+  __device__ __forceinline__ float operator()(float sum, int, int) const { return sum; }
+};
 __device__ __forceinline__ void store_64x256(const CUtensorMap& map_c, int row, int column,
                                              const float (&sums)[128], StoreBuffer& buffer,
                                              int group) {
-  store_64x256<float>(
-      sums, buffer, group, [](float sum, int, int) { return sum; },
-      [&](int begin, const float* from) { store_box(map_c, row, column + begin, from); });
+  store_64x256<float>(sums, buffer, group, SumItself{}, StoreAt{map_c, row, column});
 }
 
 }  // namespace gemm_mixed

@@ -33,7 +33,7 @@ bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_
 // Matrices (rows, columns), one behind the other. A row begins `ld` elements behind the one before,
 // a matrix `stride`.
 template <class T>
-struct Matrices {
+struct BatchOf {
   const T* data;
   size_t rows, columns, ld, count, stride;
 
@@ -113,7 +113,7 @@ CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned bo
 // The same of many matrices, for boxes of one of them: a map with four dimensions, which places of
 // boxes have. suit_tma() is true of them.
 template <class T>
-CUtensorMap tensor_map(const Matrices<T>& m, unsigned box_rows) {
+CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows) {
   const size_t row_bytes = m.ld * sizeof(T);
   const size_t matrix_bytes = m.are_one() ? row_bytes : m.stride * sizeof(T);
   const cuuint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};

@@ -21,7 +21,7 @@ CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned bo
 }
 
 template <class T>
-CUtensorMap tensor_map(const Matrices<T>& m, unsigned box_rows) {
+CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows) {
   const size_t row_bytes = m.ld * sizeof(T);
   const size_t matrix_bytes = m.are_one() ? row_bytes : m.stride * sizeof(T);
   const std::uint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};

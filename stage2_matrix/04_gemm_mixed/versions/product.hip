@@ -15,7 +15,7 @@ static bool is_plain(const Product<T, C>& p) {
 
 template <class T, class C>
 void launch(Kernel kernel, const Product<T, C>& p, hipStream_t stream) {
-  launch(kernel, gemm::AllLayouts{}, p, alpha_beta(p), stream);
+  launch(kernel, gemm::AllLayouts{}, p, scaled_sum(p), stream);
 }
 
 template <class T, class C>
@@ -28,7 +28,7 @@ void best(const Product<T, C>& p, hipStream_t stream) {
       if (has(Kernel::mma)) return launch_mma_sync(p.c, p.a, p.b, p.M, p.N, p.K, stream);
     }
   }
-  best(p, alpha_beta(p), stream);
+  best(p, scaled_sum(p), stream);
 }
 
 template bool takes(Kernel, const Product<gpu::half, float>&);

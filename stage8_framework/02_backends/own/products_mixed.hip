@@ -152,7 +152,7 @@ struct Linear {
 
 // The epilogue of a layer.
 template <class F>
-struct BiasActivation {
+struct LayerEpilogue {
   const float* bias;  // may be null
   __device__ float operator()(float sum, size_t, size_t col, const float*) const {
     return F{}(bias == nullptr ? sum : sum + bias[col]);
@@ -164,7 +164,7 @@ using Layers = gemm::Layouts<Layout::NT, Layout::NN>;  // of w by rows, or by co
 template <class T, class F>
 void run_layer(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &bias = call.inputs[2], &y = call.outputs[0];
-  const BiasActivation<F> epilogue{is_absent(bias) ? nullptr : floats(bias)};
+  const LayerEpilogue<F> epilogue{is_absent(bias) ? nullptr : floats(bias)};
   for_each_product<T>(y, factors_of_linear(call), rows(y), call.workspace, stream,
                       [&](const auto& p) { gemm_mixed::best<Layers>(p, epilogue, stream); });
 }
