@@ -205,7 +205,7 @@ function(add_step path)
     add_gpu_test(${name} ${label} COMMAND ${name} --quick)
   endif()
   # A test may have parts, PART_test.cpp, beside NAME_test.cpp.
-  file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/*_test.hip")
+  file(GLOB test CONFIGURE_DEPENDS "${folder}/*_test.cpp" "${folder}/${name}_test.hip")
   add_gpu_catch_test(${name}_test "${test}" ${stage} ${label} "${libraries}")
   file(GLOB headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${folder}/*.h" "${folder}/detail/*.h")
   foreach(header IN LISTS headers)

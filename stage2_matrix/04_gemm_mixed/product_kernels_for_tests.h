@@ -1,4 +1,5 @@
-// What product_test.hip has for product_test.cpp: products with epilogues, and mistakes.
+// What detail/wrong_pairs_for_tests.h has for product_test.cpp: products with epilogues, and
+// mistakes.
 #pragma once
 
 #include "stage2_matrix/04_gemm_mixed/product.h"

@@ -10,6 +10,30 @@ namespace gemm_mixed {
 
 #if !defined(GPU_BACKEND_HIP)
 
+template <class T>
+struct SharedPair;
+
+// C = A·B    A (M,K)  B (K,N)  C (M,N), row-major, as tma_takes() wants them; K in `steps` stages.
+// Fixes : each of warp_specialized's blocks copies both of its tiles itself, although its
+//         neighbours copy the same ones: 48 KiB a stage from the L2 cache.
+// Idea  : two blocks are a cluster. Each copies half of their tile of B, once, to both: 32 KiB.
+// Thread: as in warp_specialized; thread i of a consumer tells block i that a stage is multiplied.
+// Costs : a stage is filled again when the consumers of both blocks have left it. A block stays
+//         until the other one is done, since that writes to its shared memory.
+template <class T>
+static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
+    gemm_clusters(const __grid_constant__ CUtensorMap map_c,
+                  const __grid_constant__ CUtensorMap map_a,
+                  const __grid_constant__ CUtensorMap map_b, int steps, unsigned pair_rows,
+                  unsigned tile_columns) {
+  if constexpr (kHaveWgmma) {
+    DYNAMIC_SHARED(unsigned char, dynamic);
+    auto& shared = aligned_shared<SpecializedShared<T>>(dynamic);
+    multiply_pairs(shared, pair_rows * tile_columns, steps,
+                   SharedPair<T>{map_c, map_a, map_b, pair_rows, tile_columns, block_of_cluster()});
+  }
+}
+
 // What a thread does of the loop of pairs: detail/pair_loop_sm90.h.
 template <class T>
 struct SharedPair {
@@ -55,27 +79,6 @@ struct SharedPair {
     store_64x256(map_c, at.row + consumer * kStoreRows, at.column, sums, buffer, group);
   }
 };
-
-// C = A·B    A (M,K)  B (K,N)  C (M,N), row-major, as tma_takes() wants them; K in `steps` stages.
-// Fixes : each of warp_specialized's blocks copies both of its tiles itself, although its
-//         neighbours copy the same ones: 48 KiB a stage from the L2 cache.
-// Idea  : two blocks are a cluster. Each copies half of their tile of B, once, to both: 32 KiB.
-// Thread: as in warp_specialized; thread i of a consumer tells block i that a stage is multiplied.
-// Costs : a stage is filled again when the consumers of both blocks have left it. A block stays
-//         until the other one is done, since that writes to its shared memory.
-template <class T>
-static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
-    gemm_clusters(const __grid_constant__ CUtensorMap map_c,
-                  const __grid_constant__ CUtensorMap map_a,
-                  const __grid_constant__ CUtensorMap map_b, int steps, unsigned pair_rows,
-                  unsigned tile_columns) {
-  if constexpr (kHaveWgmma) {
-    DYNAMIC_SHARED(unsigned char, dynamic);
-    auto& shared = aligned_shared<SpecializedShared<T>>(dynamic);
-    multiply_pairs(shared, pair_rows * tile_columns, steps,
-                   SharedPair<T>{map_c, map_a, map_b, pair_rows, tile_columns, block_of_cluster()});
-  }
-}
 
 template <class T>
 void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,

@@ -2,6 +2,8 @@
 // detail/product_*.h, because later steps compile them with
 // epilogues of their own; detail/choose_product.h chooses among them.
 #include "stage2_matrix/04_gemm_mixed/detail/choose_product.h"
+#include "stage2_matrix/04_gemm_mixed/detail/product_pairs_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/product_units.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 namespace gemm_mixed {

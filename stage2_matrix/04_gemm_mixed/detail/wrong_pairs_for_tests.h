@@ -1,5 +1,7 @@
 // Epilogues for product_test.cpp, and wrong kernels that it must see fail. On a GPU those may go
-// well by chance, so they are there on the CPU backend only.
+// well by chance, so they are there on the CPU backend only. gemm_mixed_test.hip compiles them.
+#pragma once
+
 #include <stdexcept>
 #include <utility>
 
