@@ -113,7 +113,7 @@ void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, st
 }
 
 void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
-                const void* b, float* c, void* stream) {
+                const void* b, float* c, void* stream, bool a_transposed, bool b_transposed) {
   use(stream);
   const float one = 1, zero = 0;
   const cudaDataType_t input = type == Input::float16    ? CUDA_R_16F
@@ -122,9 +122,10 @@ void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const v
   const cublasComputeType_t compute =
       type == Input::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   scalars_on(CUBLAS_POINTER_MODE_HOST);
-  check(cublasGemmEx_64(handle(), CUBLAS_OP_N, CUBLAS_OP_N, size(N), size(M), size(K), &one, b,
-                        input, size(N), a, input, size(K), &zero, c, CUDA_R_32F, size(N), compute,
-                        CUBLAS_GEMM_DEFAULT),
+  check(cublasGemmEx_64(handle(), b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                        a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, size(N), size(M), size(K), &one,
+                        b, input, size(b_transposed ? K : N), a, input, size(a_transposed ? M : K),
+                        &zero, c, CUDA_R_32F, size(N), compute, CUBLAS_GEMM_DEFAULT),
         "cublasGemmEx");
 }
 
@@ -232,17 +233,21 @@ void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, st
 }
 
 void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
-                const void* b, float* c, void* stream) {
+                const void* b, float* c, void* stream, bool a_transposed, bool b_transposed) {
   use(stream);
   if (type == Input::tf32) throw std::runtime_error("rocBLAS has no tf32");
   const float one = 1, zero = 0;
   const rocblas_datatype input =
       type == Input::float16 ? rocblas_datatype_f16_r : rocblas_datatype_bf16_r;
   scalars_on(rocblas_pointer_mode_host);
-  check(rocblas_gemm_ex(handle(), rocblas_operation_none, rocblas_operation_none, to_int(N),
-                        to_int(M), to_int(K), &one, b, input, to_int(N), a, input, to_int(K), &zero,
-                        c, rocblas_datatype_f32_r, to_int(N), c, rocblas_datatype_f32_r, to_int(N),
-                        rocblas_datatype_f32_r, rocblas_gemm_algo_standard, 0, 0),
+  const auto operation = [](bool transposed) {
+    return transposed ? rocblas_operation_transpose : rocblas_operation_none;
+  };
+  check(rocblas_gemm_ex(handle(), operation(b_transposed), operation(a_transposed), to_int(N),
+                        to_int(M), to_int(K), &one, b, input, to_int(b_transposed ? K : N), a,
+                        input, to_int(a_transposed ? M : K), &zero, c, rocblas_datatype_f32_r,
+                        to_int(N), c, rocblas_datatype_f32_r, to_int(N), rocblas_datatype_f32_r,
+                        rocblas_gemm_algo_standard, 0, 0),
         "rocblas_gemm_ex");
 }
 
@@ -271,7 +276,7 @@ void gemm(bool, bool, std::size_t, std::size_t, std::size_t, float, const float*
   none();
 }
 void gemm_mixed(Input, std::size_t, std::size_t, std::size_t, const void*, const void*, float*,
-                void*) {
+                void*, bool, bool) {
   none();
 }
 

@@ -40,9 +40,10 @@ void gemm(bool transposed_a, bool transposed_b, std::size_t M, std::size_t N, st
 
 // What the matrix units multiply; sums and C are float. `tf32` is stored as float.
 enum class Input { float16, bfloat16, tf32 };
-// C = A B with A (M, K), B (K, N), C (M, N), none with gaps between rows. rocBLAS has no tf32: the
-// call throws.
+// C = op(A) op(B) with op(A) (M, K), op(B) (K, N), C (M, N), none with gaps between rows. rocBLAS
+// has no tf32: the call throws.
 void gemm_mixed(Input type, std::size_t M, std::size_t N, std::size_t K, const void* a,
-                const void* b, float* c, void* stream = nullptr);
+                const void* b, float* c, void* stream = nullptr, bool a_transposed = false,
+                bool b_transposed = false);
 
 }  // namespace blas

@@ -3,6 +3,7 @@
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
 #include "stage2_matrix/04_gemm_mixed/fp8.h"
 #include "stage2_matrix/04_gemm_mixed/fp8_reference.h"
+#include "stage2_matrix/04_gemm_mixed/product.h"
 #include "stage2_matrix/04_gemm_mixed/reference.h"
 
 namespace {
@@ -29,9 +31,16 @@ constexpr size_t kRows = 16;  // of C that are compared with the reference
 constexpr double kSettleMs = 500;
 // Products of few rows that are printed beside the others: one reads B and does little else.
 constexpr size_t kFewRowsPrinted[] = {16, 64, 128};
-// The products of floats and of fp8, M = N = K.
+// The products of floats, of fp8 and in other layouts, M = N = K.
 constexpr size_t kFloatsPrinted[] = {4096, 8192};
 constexpr size_t kFp8Printed[] = {4096, 8192};
+
+// The product of 16-bit matrices in any layout.
+using LaunchProduct = void (*)(const gemm_mixed::Product<gpu::bfloat16>& p, hipStream_t stream);
+constexpr Version<LaunchProduct> kVersionsOfLayouts[] = {
+    {"any_layout", gemm_mixed::best<gpu::bfloat16, float>,
+     "either matrix along K or across it, as bits of wgmma say"}};
+constexpr gemm_mixed::Layout kLayoutsPrinted[] = {gemm_mixed::Layout::NT, gemm_mixed::Layout::TN};
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -84,6 +93,7 @@ struct Problem {
       want = gemm_mixed::gemm_mixed_cpu(a, b, sample.rows.size(), N, K);
     }
     reference_ms = timer.ms();
+    if (filled) filled();
   }
 
   Comparison compare_exactly() const {
@@ -131,6 +141,7 @@ struct Problem {
 
   size_t M, N, K;
   std::uint64_t seed;
+  std::function<void()> filled;       // called when A and B have changed
   gpu::DeviceBuffer<float> d_floats;  // the inputs before they are rounded
   gpu::DeviceBuffer<T> d_a, d_b;
   gpu::DeviceBuffer<float> d_c;
@@ -173,6 +184,50 @@ void run(size_t rows, const Options& options, Report& report) {
   }
   p.run(gemm_mixed::kTypeName<T>, table, report);
   for (const Row& out : left_out) report.add(out);
+}
+
+// matrix (rows, columns), transposed.
+template <class T>
+void transpose(gpu::DeviceBuffer<T>& to, const gpu::DeviceBuffer<T>& matrix, size_t rows,
+               size_t columns) {
+  const std::vector<T> from = matrix.to_host();
+  std::vector<T> turned(from.size());
+  constexpr size_t kTile = 64;  // of both stays in a cache
+  for (size_t r0 = 0; r0 < rows; r0 += kTile)
+    for (size_t c0 = 0; c0 < columns; c0 += kTile)
+      for (size_t r = r0; r < std::min(r0 + kTile, rows); ++r)
+        for (size_t c = c0; c < std::min(c0 + kTile, columns); ++c)
+          turned[c * rows + r] = from[r * columns + c];
+  HIP_CHECK(hipMemcpy(to.data(), turned.data(), to.bytes(), hipMemcpyHostToDevice));
+}
+
+// The tables of the other layouts, bf16: B (N, K), as a layer's weights, or A (K, M), as in their
+// gradient.
+void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const Options& options,
+                Report& report) {
+  using T = gpu::bfloat16;
+  if (!wants_any(options, kVersionsOfLayouts)) return;
+  Problem<T> p(M, N, K, options.seed);
+  const bool of_a = layout == gemm_mixed::Layout::TN;
+  gpu::DeviceBuffer<T> turned(of_a ? p.d_a.size() : p.d_b.size());
+  p.filled = [&] { of_a ? transpose(turned, p.d_a, M, K) : transpose(turned, p.d_b, K, N); };
+  const auto product =
+      gemm_mixed::contiguous(layout, p.d_c.data(), of_a ? turned.data() : p.d_a.data(),
+                             of_a ? p.d_b.data() : turned.data(), M, N, K);
+  Measured row = p.measured(options);
+  Measurement table(options);
+  if (blas::available()) {
+    row.launch = [&](hipStream_t stream) {
+      blas::gemm_mixed(blas::Input::bfloat16, M, N, K, product.a, product.b, product.c, stream,
+                       of_a, !of_a);
+    };
+    table.peer(blas::name(), row);
+  }
+  for (const auto& version : kVersionsOfLayouts) {
+    row.launch = [&](hipStream_t stream) { version.launch(product, stream); };
+    table.version(version, row);
+  }
+  p.run(std::string("bf16 ") + (of_a ? "TN" : "NT"), table, report);
 }
 
 // The table of floats.
@@ -222,6 +277,7 @@ std::vector<VersionInfo> all_versions() {
     versions.push_back(info);
   for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFp8))
     versions.push_back(info);
+  for (const VersionInfo& info : version_infos(kVersionsOfLayouts)) versions.push_back(info);
   return versions;
 }
 
@@ -254,10 +310,15 @@ int main(int argc, char** argv) {
       const size_t depth = given ? options.sizes[2] : options.sizes[2] / 16 * 16;
       run_floats(options.sizes[0], columns, options.sizes[2], options, report);
       run_fp8(options.sizes[0], columns, depth, options, report);
+      for (const auto layout : kLayoutsPrinted)
+        run_layout(layout, options.sizes[0], options.sizes[1], options.sizes[2], options, report);
       return;
     }
     for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
     for (const size_t size : kFloatsPrinted) run_floats(size, size, size, options, report);
     for (const size_t size : kFp8Printed) run_fp8(size, size, size, options, report);
+    for (const auto layout : kLayoutsPrinted)
+      for (const size_t size : kFloatsPrinted)
+        run_layout(layout, size, size, size, options, report);
   });
 }

@@ -1,6 +1,7 @@
 // Wrong kernels that gemm_mixed_test.cpp must see fail. On a GPU they may go well by chance, so
 // they are there on the CPU backend only.
 #include "common/gpu.h"
+#include "stage2_matrix/04_gemm_mixed/detail/wrong_pairs_for_tests.h"
 
 #if defined(GPU_BACKEND_CPU)
 

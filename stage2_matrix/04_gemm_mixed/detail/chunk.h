@@ -13,6 +13,12 @@ namespace gemm_mixed {
 template <class T>
 inline constexpr int kPerChunk = static_cast<int>(16 / sizeof(T));
 
+// Two neighbours, stored together.
+template <class T>
+struct alignas(2 * sizeof(T)) TwoOf {
+  T first, second;
+};
+
 // Whether every row begins at a multiple of 16 bytes, and the first one at a multiple of `first`.
 inline bool chunks_are_aligned(const void* matrix, size_t row_bytes, size_t first = 16) {
   return reinterpret_cast<std::uintptr_t>(matrix) % first == 0 && row_bytes % 16 == 0;

@@ -82,6 +82,17 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
       : "memory");
 }
 
+// The same of a map with four dimensions.
+__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map,
+                                    const BoxPlace& at, PhaseBarrier& full) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&full.state)), "r"(at.column), "r"(at.row), "r"(at.matrix),
+      "r"(at.group), "h"(static_cast<unsigned short>(blocks))
+      : "memory");
+}
+
 // LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, blocks, threads, shared_bytes,
 // arguments...) launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`.
 // What <<<>>> can't say, cudaLaunchKernelEx can. Errors: gpu::Error where the launch is refused.

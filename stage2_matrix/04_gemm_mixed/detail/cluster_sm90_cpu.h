@@ -36,11 +36,16 @@ __device__ inline T load_of(unsigned block, const T* here, CPU_SITE("load_of()")
   return *static_cast<const T*>(there);
 }
 
-__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
-                                    int column, PhaseBarrier& full, CPU_SITE("load_box_for()")) {
-  const int place[] = {column, row, 0, 0};
+__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map,
+                                    const BoxPlace& at, PhaseBarrier& full,
+                                    CPU_SITE("load_box_for()")) {
+  const int place[] = {at.column, at.row, at.matrix, at.group};
   cpu::begin_load_for({cpu::caller_number(), site}, blocks, to, map, place, &full.state);
   cpu::go_on();
+}
+__device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap& map, int row,
+                                    int column, PhaseBarrier& full, CPU_SITE("load_box_for()")) {
+  load_box_for(blocks, to, map, {row, column, 0, 0}, full, site);
 }
 
 #define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \

@@ -136,6 +136,14 @@ __device__ inline void store_box(const CUtensorMap& map, int row, int column, co
       "r"(shared_address(from)), "r"(column), "r"(row)
       : "memory");
 }
+// The same of a map with four dimensions.
+__device__ inline void store_box(const CUtensorMap& map, const BoxPlace& at, const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
+          "l"(&map),
+      "r"(shared_address(from)), "r"(at.column), "r"(at.row), "r"(at.matrix), "r"(at.group)
+      : "memory");
+}
 __device__ inline void end_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until this thread's stores have read their shared memory, which may then be overwritten.

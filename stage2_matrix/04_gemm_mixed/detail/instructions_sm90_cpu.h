@@ -59,11 +59,15 @@ __device__ inline void load_box(void* to, const CUtensorMap& map, int row, int c
   load_box(to, map, {row, column, 0, 0}, full, site);
 }
 
-__device__ inline void store_box(const CUtensorMap& map, int row, int column, const void* from,
+__device__ inline void store_box(const CUtensorMap& map, const BoxPlace& at, const void* from,
                                  CPU_SITE("store_box()")) {
-  const int place[] = {column, row, 0, 0};
+  const int place[] = {at.column, at.row, at.matrix, at.group};
   cpu::begin_store({cpu::caller_number(), site}, map, place, from);
   cpu::go_on();
+}
+__device__ inline void store_box(const CUtensorMap& map, int row, int column, const void* from,
+                                 CPU_SITE("store_box()")) {
+  store_box(map, {row, column, 0, 0}, from, site);
 }
 __device__ inline void end_stores() { cpu::end_stores(cpu::caller_number()); }
 __device__ inline void wait_until_stores_have_read(CPU_SITE("wait_until_stores_have_read()")) {

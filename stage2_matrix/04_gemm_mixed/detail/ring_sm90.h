@@ -18,6 +18,8 @@ struct SpecializedTile {
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * 168);
 };
 
+// Where the rows of A lie across K, `a` is two boxes of 64 columns; where those of B lie along K,
+// `b` is 256 rows of kDepth elements. They take the same bytes.
 template <class T>
 struct SpecializedStage {
   T a[SpecializedTile::kRows * SpecializedTile::kDepth];              // one box
@@ -69,14 +71,17 @@ __device__ inline Stage& begin_stage(Ring<Stage>& shared, RingPlace place) {
 }
 
 // A consumer's part: begins to multiply its 64 rows of a complete stage; `add`: to the sums.
-template <class T>
+template <bool kAcrossA = false, bool kAcrossB = true, class T>
 __device__ __forceinline__ void multiply_stage(float (&sums)[128], const SpecializedStage<T>& stage,
                                                int consumer, bool add) {
+  constexpr unsigned kBoxBytes = sizeof stage.b[0];
+  const T* const a = stage.a + consumer * 64 * SpecializedTile::kDepth;  // its rows, or its box
   begin_wgmma();
   GPU_UNROLL
   for (int step = 0; step < SpecializedTile::kSteps; ++step)
-    multiply_64x256<T>(sums, describe_a(stage.a + consumer * 64 * SpecializedTile::kDepth, step),
-                       describe_b(stage.b, sizeof stage.b[0], step), add || step > 0);
+    multiply_64x256<T, kAcrossA, kAcrossB>(sums, describe_either<kAcrossA>(a, kBoxBytes, step),
+                                           describe_either<kAcrossB>(stage.b, kBoxBytes, step),
+                                           add || step > 0);
   end_wgmma();
 }
 

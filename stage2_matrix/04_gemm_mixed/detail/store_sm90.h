@@ -1,6 +1,7 @@
 // Stores the sums of a warp group to C through shared memory and the TMA.
 #pragma once
 
+#include "stage2_matrix/04_gemm_mixed/detail/chunk.h"
 #include "stage2_matrix/04_gemm_mixed/detail/wgmma_sm90.h"
 
 #if !defined(GPU_BACKEND_HIP)
@@ -20,16 +21,30 @@ __device__ inline void begin_store_pass(int thread, int group) {
   if (thread == 0) wait_until_stores_have_read();
   sync_warp_group(group);  // the buffer may be overwritten
 }
-// It ends with the stores of the buffer to C from (row, column) on.
-__device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int column,
-                                      const StoreBuffer& buffer, int thread, int group) {
+// It ends with the stores of the buffer: store(column, box) begins that of a box, whose first
+// column is so far from the one where C begins to be stored.
+template <class C, class Store>
+__device__ __forceinline__ void end_store_pass(const Store& store, int column,
+                                               const StoreBuffer& buffer, int thread, int group) {
   fence_for_tma();
   sync_warp_group(group);  // the buffer is complete, for the TMA too
   if (thread == 0) {
     for (int box = 0; box < kStoreBoxes; ++box)
-      store_box(map_c, row, column + box * kBoxColumns<float>, buffer.boxes[box]);
+      store(column + box * kBoxColumns<C>, buffer.boxes[box]);
     end_stores();
   }
+}
+// To C from (row, column) on.
+struct StoreAt {
+  const CUtensorMap& map_c;
+  int row, column;
+  __device__ __forceinline__ void operator()(int begin, const float* box) const {
+    store_box(map_c, row, column + begin, box);
+  }
+};
+__device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int column,
+                                      const StoreBuffer& buffer, int thread, int group) {
+  end_store_pass<float>(StoreAt{map_c, row, column}, 0, buffer, thread, group);
 }
 
 // Stores the 64 x 256 sums that multiply_64x256 left in a warp group to C from (row, column) on.
@@ -37,29 +52,47 @@ __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int col
 // group has `buffer` and the barrier `group` for itself. It does not wait for the last stores: they
 // run while it multiplies the next tile, and its thread 0 calls wait_for_stores() at the end.
 //
-//   registers --> buffer --> C       four times, 64 columns each
+//   registers --> buffer --> C       four times, 64 columns each; or twice, 128 of 16-bit numbers
 //
 // Thread t holds columns 8 j + t%4*2 and the next one of rows t/32*16 + t%32/4 and 8 further. Its
 // two floats are one half of a chunk. The swizzle makes the eight rows of a warp use different
 // banks.
+//
+// finish(sum, row, column) is what is stored of a sum, a C; its row and column are counted from
+// those of the 64 x 256 sums on. store(column, from) begins the store of the box of that column.
+template <class C, class Finish, class Store>
+__device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuffer& buffer,
+                                             int group, const Finish& finish, const Store& store) {
+  constexpr int kBox = kBoxColumns<C>, kBoxes = kBox / 8, kPass = kStoreBoxes * kBox;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
+  const int own_row = thread / kLanes * 16 + lane / 4, in_eight = lane % 4 * 2;
+  GPU_UNROLL
+  for (int pass = 0; pass < 256 / kPass; ++pass) {
+    begin_store_pass(thread, group);
+    GPU_UNROLL
+    for (int j = 0; j < kPass / 8; ++j) {
+      const int column = pass * kPass + j * 8 + in_eight;
+      const int chunk = (j % kBoxes * 8 / kPerChunk<C> + in_eight / kPerChunk<C>)^own_row % 8;
+      C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox +
+              chunk * kPerChunk<C> + in_eight % kPerChunk<C>;
+      const float* sum = sums + pass * (kPass / 2) + j * 4;
+      *reinterpret_cast<TwoOf<C>*>(to) = {finish(sum[0], own_row, column),
+                                          finish(sum[1], own_row, column + 1)};
+      *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = {finish(sum[2], own_row + 8, column),
+                                                     finish(sum[3], own_row + 8, column + 1)};
+    }
+    end_store_pass<C>(store, pass * kPass, buffer, thread, group);
+  }
+}
+
+// The sums as they are.
+struct SumItself {
+  __device__ __forceinline__ float operator()(float sum, int, int) const { return sum; }
+};
 __device__ __forceinline__ void store_64x256(const CUtensorMap& map_c, int row, int column,
                                              const float (&sums)[128], StoreBuffer& buffer,
                                              int group) {
-  const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
-  const int own_row = thread / kLanes * 16 + lane / 4;
-  GPU_UNROLL
-  for (int pass = 0; pass < 4; ++pass) {
-    begin_store_pass(thread, group);
-    GPU_UNROLL
-    for (int j = 0; j < 8; ++j) {
-      const int chunk = (j % 4 * 2 + lane % 4 / 2) ^ own_row % 8;
-      float* to = buffer.boxes[j / 4] + own_row * kBoxColumns<float> + chunk * 4 + lane % 2 * 2;
-      const float* sum = sums + pass * 32 + j * 4;
-      *reinterpret_cast<float2*>(to) = make_float2(sum[0], sum[1]);
-      *reinterpret_cast<float2*>(to + 8 * kBoxColumns<float>) = make_float2(sum[2], sum[3]);
-    }
-    end_store_pass(map_c, row, column + pass * 64, buffer, thread, group);
-  }
+  store_64x256<float>(sums, buffer, group, SumItself{}, StoreAt{map_c, row, column});
 }
 
 }  // namespace gemm_mixed

@@ -30,6 +30,24 @@ bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_
          chunks_are_aligned(b, N * sizeof(T));
 }
 
+// Matrices (rows, columns), one behind the other. A row begins `ld` elements behind the one before,
+// a matrix `stride`.
+template <class T>
+struct BatchOf {
+  const T* data;
+  size_t rows, columns, ld, count, stride;
+
+  // Whether the TMA can copy them: as tma_takes(), and the distances fit a map. It knows no
+  // distance of 0: where `stride` is 0 there is one matrix in the map.
+  bool suit_tma() const {
+    constexpr size_t kLargest = size_t{1} << 30, kFarthest = (size_t{1} << 40) / sizeof(T);
+    return std::min({rows, columns, count}) > 0 && std::max({rows, columns, count}) <= kLargest &&
+           std::max(ld, stride) < kFarthest && chunks_are_aligned(data, ld * sizeof(T)) &&
+           (count == 1 || stride * sizeof(T) % 16 == 0);
+  }
+  bool are_one() const { return count == 1 || stride == 0; }
+};
+
 }  // namespace gemm_mixed
 
 #if defined(GPU_BACKEND_CPU)
@@ -64,25 +82,44 @@ inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
+// Throws std::runtime_error where the driver refuses the matrix.
+template <class T>
+CUtensorMap encode_tensor_map(const T* data, unsigned dimensions, const cuuint64_t* sizes,
+                              const cuuint64_t* strides, const cuuint32_t* box) {
+  static const auto encode = tensor_map_encoder();
+  const cuuint32_t every_element[] = {1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, kTensorType<T>, dimensions, const_cast<T*>(data), sizes, strides, box,
+             every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(result));
+  return map;
+}
+
 // The map of matrix (rows, columns), row-major, for boxes of box_rows rows of 128 bytes, swizzled
 // as detail/wgmma_sm90.h draws it. Neither dimension is 0; box_rows is at most 256. Throws
 // std::runtime_error where the driver refuses the matrix.
 template <class T>
 CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows) {
-  static const auto encode = tensor_map_encoder();
   // From the innermost dimension outwards, as all of the TMA's arguments.
   const cuuint64_t sizes[] = {columns, rows};
   const cuuint64_t row_bytes[] = {columns * sizeof(T)};
   const cuuint32_t box[] = {128 / sizeof(T), box_rows};
-  const cuuint32_t every_element[] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, kTensorType<T>, 2, const_cast<T*>(matrix), sizes, row_bytes, box, every_element,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS)
-    throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(result));
-  return map;
+  return encode_tensor_map(matrix, 2, sizes, row_bytes, box);
+}
+
+// The same of many matrices, for boxes of one of them: a map with four dimensions, which places of
+// boxes have. suit_tma() is true of them.
+template <class T>
+CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows) {
+  const size_t row_bytes = m.ld * sizeof(T);
+  const size_t matrix_bytes = m.are_one() ? row_bytes : m.stride * sizeof(T);
+  const cuuint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};
+  const cuuint64_t strides[] = {row_bytes, matrix_bytes, matrix_bytes};
+  const cuuint32_t box[] = {128 / sizeof(T), box_rows, 1, 1};
+  return encode_tensor_map(m.data, 4, sizes, strides, box);
 }
 
 }  // namespace gemm_mixed

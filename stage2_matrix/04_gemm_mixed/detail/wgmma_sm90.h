@@ -17,10 +17,11 @@
 //                                        ..    [   step 1   ]        [   step 1    ]
 // clang-format on
 //
-// The next step is 32 bytes further in A, and 16 rows further, 2048 bytes, in B. The hardware
-// applies the swizzle to the address that results. PTX ISA, section "Asynchronous warpgroup level
-// matrix instructions". Only 16-bit numbers may lie like this B: tf32 and fp8 want K along the rows
-// of both tiles. A may come from registers, of every type: then only the other tile must lie so.
+// The next step is 32 bytes further in A, and 16 rows further, 2048 bytes, in B. Either matrix may
+// lie as either of them does: bits of the instruction say which. The hardware applies the swizzle
+// to the address that results. PTX ISA, section "Asynchronous warpgroup level matrix instructions".
+// Only 16-bit numbers may lie like this B: tf32 and fp8 want K along the rows of both tiles. A may
+// come from registers, of every type: then only the other tile must lie so.
 #pragma once
 
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
@@ -59,6 +60,11 @@ __device__ inline Descriptor describe_a(const void* rows, int step) {
 // Step `step` along K of B, whose boxes of 64 columns have box_bytes each.
 __device__ inline Descriptor describe_b(const void* boxes, unsigned box_bytes, int step) {
   return describe(boxes, box_bytes) + static_cast<Descriptor>(step * 16 * kBoxRowBytes / 16);
+}
+// Either matrix; kAcross: its rows lie across K, as B's above.
+template <bool kAcross>
+__device__ inline Descriptor describe_either(const void* tile, unsigned box_bytes, int step) {
+  return kAcross ? describe_b(tile, box_bytes, step) : describe_a(tile, step);
 }
 
 }  // namespace gemm_mixed
@@ -112,6 +118,7 @@ __device__ inline void wait_for_wgmma() {
                : sums_of(0)                                                                       \
                : a_values, "l"(b), "r"(static_cast<int>(add)))
 #define WGMMA_DESCRIPTOR "l"(a)
+#define WGMMA_MAJORS "l"(a), "n"(int{kAcrossA}), "n"(int{kAcrossB})
 #define WGMMA_FRAGMENT "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
 // sums = a b, or sums += a b where `add`. All threads of the warp group call it. Thread t holds
@@ -126,15 +133,16 @@ __device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a,
     WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "%64", WGMMA_DESCRIPTOR, "%65", "%66",
           ", 0, 1");
 }
-template <class T>
+// kAcrossA, kAcrossB: whether the rows of the tile lie across K, as B's above, or along it, as A's.
+template <class T, bool kAcrossA = false, bool kAcrossB = true>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                 bool add) {
   if constexpr (std::is_same_v<T, gpu::half>)
-    WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
-          ", 0, 1");
+    WGMMA("m64n256k16", "f16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_MAJORS, "%131", "%132",
+          ", %129, %130");
   else
-    WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
-          ", 0, 1");
+    WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_MAJORS, "%131", "%132",
+          ", %129, %130");
 }
 
 // For bf16: a b^T, where b (128, 16) lies like A, with K along its rows.
@@ -203,6 +211,7 @@ __device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const uns
 }
 
 #undef WGMMA_FRAGMENT
+#undef WGMMA_MAJORS
 #undef WGMMA_DESCRIPTOR
 #undef WGMMA
 #undef WGMMA_SUMS_128

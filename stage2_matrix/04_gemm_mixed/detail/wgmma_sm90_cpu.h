@@ -36,10 +36,10 @@ __device__ __forceinline__ void multiply_64x128(float (&sums)[64], Descriptor a,
                                                 bool add, CPU_SITE("multiply_64x128()")) {
   begin_product(sums, {a, b, 128, kElement<T>, false, false, add}, nullptr, site);
 }
-template <class T>
+template <class T, bool kAcrossA = false, bool kAcrossB = true>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                 bool add, CPU_SITE("multiply_64x256()")) {
-  begin_product(sums, {a, b, 256, kElement<T>, false, false, add}, nullptr, site);
+  begin_product(sums, {a, b, 256, kElement<T>, false, !kAcrossB, add, kAcrossA}, nullptr, site);
 }
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
                                               bool add, CPU_SITE("multiply_rows()")) {

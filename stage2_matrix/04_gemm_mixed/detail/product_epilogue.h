@@ -1,0 +1,56 @@
+// What the kernels of products in any layout share: the element that is stored of a sum.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "common/gpu.h"
+#include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/04_gemm_mixed/product.h"
+
+namespace gemm_mixed {
+
+// Epilogues are those of 2.3: a functor (sum, row, col, c) that returns the float to store at
+// [row, col], where c points to what is there now. Where C has 16 bits, c points to the same as a
+// float.
+using gemm::AlphaBeta;
+
+// If K is 0 the result is beta C, even if alpha is infinite.
+template <class T, class C>
+AlphaBeta scaled_sum(const Product<T, C>& p) {
+  return {p.K == 0 ? 0 : p.alpha, p.beta};
+}
+
+template <class C, class Epilogue>
+__device__ __forceinline__ C finish(const Epilogue& epilogue, float sum, size_t row, size_t col,
+                                    const C* c) {
+  if constexpr (std::is_same_v<C, float>) {
+    return epilogue(sum, row, col, c);
+  } else {
+    const float before = gpu::to_float(*c);  // not loaded where the epilogue does not use it
+    return gpu::from_float<C>(epilogue(sum, row, col, &before));
+  }
+}
+
+// Calls run(rows, columns, product) for that many tiles of C, unless C has no element: once, or
+// several times for a batch that is longer than a grid can be high. Throws std::invalid_argument
+// where a grid is too small for C.
+template <class T, class C, class Run>
+void launch_grids(Product<T, C> p, size_t tile_rows, size_t tile_columns, Run&& run) {
+  if (p.alpha == 0) p.K = 0;
+  const size_t rows = gpu::ceil_div(p.M, tile_rows), columns = gpu::ceil_div(p.N, tile_columns);
+  if (rows == 0 || columns == 0) return;
+  if (rows > static_cast<size_t>(std::numeric_limits<std::int32_t>::max()) / columns)
+    throw std::invalid_argument("gemm_mixed: C has too many tiles");
+  for (size_t left = p.batch; left > 0; left -= p.batch) {
+    p.batch = std::min(left, gpu::kMaxGridY);
+    run(static_cast<unsigned>(rows), static_cast<unsigned>(columns), std::as_const(p));
+    p.a += p.batch * p.stride_a, p.b += p.batch * p.stride_b, p.c += p.batch * p.stride_c;
+  }
+}
+
+}  // namespace gemm_mixed
