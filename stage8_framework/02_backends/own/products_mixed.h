@@ -14,7 +14,6 @@ size_t workspace_of_mixed_matmul(const CourseCall& call);
 void run_mixed_matmul(const CourseCall& call, hipStream_t stream);
 
 const char* supports_mixed_linear(const CourseCall& call);
-size_t workspace_of_mixed_linear(const CourseCall& call);
 void run_mixed_linear(const CourseCall& call, hipStream_t stream);
 
 }  // namespace own

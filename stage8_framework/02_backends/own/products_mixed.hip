@@ -1,10 +1,8 @@
 // Products of bf16 or f16, by 2.4. Sums and results are f32.
 //
-//   matmul   a (..., M, K)   b (..., K, N)      2.4 takes matrices in any layout of 2.3's. 8.1
-//   copies
-//                                               others into the workspace first.
-//   linear   x (rows, K)     w (N, K) as w^T    one launch: the bias and the function are its
-//   epilogue
+//   matmul   a (..., M, K)   b (..., K, N)      in any layout of 2.3's; 8.1 copies others into the
+//                                               workspace first
+//   linear   x (rows, K)     w (N, K) as w^T    one launch, with bias and function as its epilogue
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/04_gemm_mixed/detail/choose_product.h"
 #include "stage8_framework/01_tensor/tensor.h"
@@ -55,6 +53,7 @@ Factor as_rows(const CourseTensor& x) {
 // columns.
 struct Factors {
   Factor a, b;
+  bool is_layer = false;  // b is a layer's w, by columns
 
   bool copies_a() const {
     return a.copy.elements() > 0 && !a.has_rows() && (!a.has_columns() || needs_columns_of_b());
@@ -107,7 +106,7 @@ void for_each_product(const CourseTensor& y, Factors f, size_t M, void* memory, 
   const bool copies_a = f.copies_a(), copies_b = f.copies_b();
   if (copies_a) f.a = copied(f.a, &workspace, stream);
   if (copies_b) f.b = copied(f.b, &workspace, stream);
-  const bool a_turned = !f.a.has_rows(), b_turned = !f.b.has_rows();
+  const bool a_turned = !f.a.has_rows(), b_turned = f.is_layer || !f.b.has_rows();
   const Layout layout = a_turned ? Layout::TN : b_turned ? Layout::NT : Layout::NN;
   auto p = gemm_mixed::contiguous<T, float>(layout, floats(y), nullptr, nullptr, M, columns(y),
                                             static_cast<size_t>(f.a.extent(1)));
@@ -134,7 +133,7 @@ Factors factors_of(const CourseCall& call) {
 // w (N, K) as (K, N).
 Factor turned(const CourseTensor& w) { return {w.data, with_axes_last(w, 1)}; }
 Factors factors_of_linear(const CourseCall& call) {
-  return {as_rows(call.inputs[0]), turned(call.inputs[1])};
+  return {as_rows(call.inputs[0]), turned(call.inputs[1]), true};
 }
 
 template <class T>
@@ -159,14 +158,13 @@ struct LayerEpilogue {
   }
 };
 
-using Layers = gemm::Layouts<Layout::NT, Layout::NN>;  // of w by rows, or by columns
-
 template <class T, class F>
 void run_layer(const CourseCall& call, hipStream_t stream) {
   const CourseTensor &bias = call.inputs[2], &y = call.outputs[0];
   const LayerEpilogue<F> epilogue{is_absent(bias) ? nullptr : floats(bias)};
-  for_each_product<T>(y, factors_of_linear(call), rows(y), call.workspace, stream,
-                      [&](const auto& p) { gemm_mixed::best<Layers>(p, epilogue, stream); });
+  for_each_product<T>(
+      y, factors_of_linear(call), rows(y), call.workspace, stream,
+      [&](const auto& p) { gemm_mixed::best<gemm::Layouts<Layout::NT>>(p, epilogue, stream); });
 }
 
 template <class T>
@@ -206,10 +204,8 @@ const char* supports_mixed_linear(const CourseCall& call) {
   if (call.kernel > 0) return kOneKernel;
   for (const int i : {0, 2})
     if (!is_contiguous(call.inputs[i])) return "x and bias must be row-major without gaps";
+  if (!turned(call.inputs[1]).has_columns()) return "w must be stored row by row";
   return nullptr;
-}
-size_t workspace_of_mixed_linear(const CourseCall& call) {
-  return factors_of_linear(call).workspace();
 }
 void run_mixed_linear(const CourseCall& call, hipStream_t stream) {
   if (elements(call.outputs[0]) == 0) return;
