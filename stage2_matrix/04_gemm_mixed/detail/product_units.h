@@ -61,8 +61,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(UnitTile::kWaves* gpu::kMaxWaveSize, 1)
   constexpr int kTile = Unit::kTile, kDepth = Tile::kUnitsDeep * Unit::kDepth;
   constexpr int kStrideA = kDepth + kPerChunk<T>, kStrideB = Tile::kColumns + kPerChunk<T>;
   constexpr int kUnitRows = Tile::kWaveRows / kTile, kUnitColumns = Tile::kWaveColumns / kTile;
-  __shared__ __align__(32) uint4 chunks_a[Tile::kRows * kStrideA / kPerChunk<T>];
-  __shared__ __align__(32) uint4 chunks_b[kDepth * kStrideB / kPerChunk<T>];
+  constexpr int kChunksA = Tile::kRows * kStrideA / kPerChunk<T>;
+  constexpr int kChunksB = kDepth * kStrideB / kPerChunk<T>;
+  __shared__ __align__(32) uint4 chunks_a[kChunksA], chunks_b[kChunksB];
   __shared__ __align__(32) float tiles_c[Tile::kWaves][kTile * kTile];
   T* shared_a = reinterpret_cast<T*>(chunks_a);
   T* shared_b = reinterpret_cast<T*>(chunks_b);

@@ -95,10 +95,7 @@ struct WrongPair : gemm_mixed::ProductPair<T, float, kLayout, WhereItIs> {
         [](float sum, int row, int column) {
           return WhereItIs{}(sum, static_cast<size_t>(row), static_cast<size_t>(column), nullptr);
         },
-        [&](int column, const float* from) {
-          gemm_mixed::store_box(this->map_c,
-                                {at.row + consumer * 64, at.column + column, at.product, 0}, from);
-        });
+        typename Right::StoreBox{this->map_c, at.row + consumer * 64, at.column, at.product});
   }
 };
 
