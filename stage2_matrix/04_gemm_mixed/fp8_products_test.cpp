@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "common/graph.h"
 #include "common/guarded.h"
 #include "common/program.h"
 #include "common/testing.h"
@@ -18,6 +17,7 @@
 
 using gemm_mixed::Fp8Reference;
 using gemm_mixed_test::Offsets;
+using gemm_mixed_test::require_right_in_graph;
 using gemm_mixed_test::Shape;
 using testing::random_floats;
 using testing::random_integers;
@@ -179,18 +179,7 @@ TEST_CASE("inputs are rounded to fp8, and saturate") {
 
 TEST_CASE("the versions of fp8 run in a captured graph") {
   Problem problem = integer_problem({136, 264, 208});
-  for_each_version([&](auto launch) {
-    gpu::Stream stream;
-    const gpu::Graph graph(stream, [&] {
-      launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
-             problem.shape.N, problem.shape.K, stream);
-    });
-    gpu::poison(problem.d_c.data(), problem.d_c.size() * sizeof(float));
-    HIP_CHECK(hipDeviceSynchronize());
-    graph.launch(stream);
-    stream.wait();
-    REQUIRE_OK(problem.compare(problem.d_c.to_host(), true));
-  });
+  for_each_version([&](auto launch) { require_right_in_graph(problem, launch); });
 }
 
 #if defined(GPU_BACKEND_HIP)

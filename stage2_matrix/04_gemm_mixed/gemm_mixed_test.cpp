@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/blas.h"
-#include "common/graph.h"
 #include "common/guarded.h"
 #include "common/npy.h"
 #include "common/program.h"
@@ -205,18 +204,7 @@ FOR_EACH_TYPE("the versions of sm_90 take many tiles per block and many stages p
 
 FOR_EACH_TYPE("the versions of sm_90 run in a captured graph", "") {
   auto problem = integer_problem<TestType>({136, 264, 200});
-  for_each_version_of_sm90<TestType>([&](auto launch) {
-    gpu::Stream stream;
-    const gpu::Graph graph(stream, [&] {
-      launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
-             problem.shape.N, problem.shape.K, stream);
-    });
-    gpu::poison(problem.d_c.data(), problem.d_c.size() * sizeof(float));
-    HIP_CHECK(hipDeviceSynchronize());
-    graph.launch(stream);
-    stream.wait();
-    REQUIRE_OK(problem.compare(problem.d_c.to_host(), true));
-  });
+  for_each_version_of_sm90<TestType>([&](auto launch) { require_right_in_graph(problem, launch); });
 }
 
 FOR_EACH_TYPE("the versions of sm_90 refuse the types that they do not take", "") {

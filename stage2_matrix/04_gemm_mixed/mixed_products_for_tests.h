@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/graph.h"
 #include "common/guarded.h"
 #include "common/testing.h"
 #include "stage2_matrix/04_gemm_mixed/detail/round.h"
@@ -87,6 +88,21 @@ void for_each_version(Check&& check) {
     CAPTURE(version.name);
     check(version.launch);
   }
+}
+
+// Captures the launch and runs the graph: the integers of `problem` must come out equal.
+template <class AnyProblem, class Launch>
+void require_right_in_graph(AnyProblem& problem, Launch launch) {
+  gpu::Stream stream;
+  const gpu::Graph graph(stream, [&] {
+    launch(problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
+           problem.shape.N, problem.shape.K, stream);
+  });
+  gpu::poison(problem.d_c.data(), problem.d_c.size() * sizeof(float));
+  HIP_CHECK(hipDeviceSynchronize());
+  graph.launch(stream);
+  stream.wait();
+  REQUIRE_OK(problem.compare(problem.d_c.to_host(), true));
 }
 
 }  // namespace gemm_mixed_test

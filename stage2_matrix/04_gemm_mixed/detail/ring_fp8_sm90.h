@@ -10,12 +10,19 @@
 
 #include <algorithm>
 
+#include "common/fp8.h"
 #include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
-#include "stage2_matrix/04_gemm_mixed/detail/wgmma_fp8_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 
 #if !defined(GPU_BACKEND_HIP)
 
 namespace gemm_mixed {
+
+#if !defined(GPU_BACKEND_CPU)
+// The TMA copies bytes: it has no name for e4m3 and needs none.
+template <>
+inline constexpr CUtensorMapDataType kTensorType<gpu::fp8> = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+#endif
 
 struct Fp8Tile : SpecializedTile {
   static constexpr int kDepth = kBoxColumns<gpu::fp8>, kSteps = kDepth / 32;

@@ -210,6 +210,15 @@ __device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const uns
         "%132", "%133", "");
 }
 
+// For e4m3: a b^T, a (64, 32) and b (256, 32), which both lie as A does. The type has no other
+// layout. The sums are floats whose last bits nobody keeps: an addition aligns the products and the
+// sum to the largest of them, and cuts off what is more than 13 bits behind its first one.
+__device__ __forceinline__ void multiply_fp8_64x256(float (&sums)[128], Descriptor a, Descriptor b,
+                                                    bool add) {
+  WGMMA("m64n256k32", "e4m3", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
+        "");
+}
+
 #undef WGMMA_FRAGMENT
 #undef WGMMA_MAJORS
 #undef WGMMA_DESCRIPTOR

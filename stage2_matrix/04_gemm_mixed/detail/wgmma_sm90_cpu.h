@@ -65,6 +65,11 @@ __device__ __forceinline__ void multiply_held_rows(float (&sums)[kSums], const u
   begin_product(sums, {0, b, 2 * kSums, cpu::Element::tf32, true, true, add}, a, site);
 }
 
+__device__ __forceinline__ void multiply_fp8_64x256(float (&sums)[128], Descriptor a, Descriptor b,
+                                                    bool add, CPU_SITE("multiply_fp8_64x256()")) {
+  begin_product(sums, {a, b, 256, cpu::Element::e4m3, false, true, add}, nullptr, site);
+}
+
 }  // namespace gemm_mixed
 
 #endif

@@ -111,8 +111,6 @@ void run_matmul(const CourseCall& call, hipStream_t stream) {
 
 // ---- linear: y[..., n] = f(sum over k of x[..., k] w[n, k] + bias[n]) ---------------------------
 
-enum Activation { none, relu, sigmoid, tanh, gelu };  // what the attribute counts
-
 dense::Layer layer_of(const CourseCall& call) {
   const CourseTensor &x = call.inputs[0], &w = call.inputs[1], &bias = call.inputs[2];
   return {columns(x), columns(call.outputs[0]), floats(w), floats(bias)};

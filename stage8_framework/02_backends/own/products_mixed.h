@@ -9,6 +9,9 @@ inline bool is_mixed(const CourseCall& call) {
   return is_of(call.inputs[0], Dtype::bf16) || is_of(call.inputs[0], Dtype::f16);
 }
 
+// What the attribute of linear counts: the function behind the sum.
+enum Activation { none, relu, sigmoid, tanh, gelu };
+
 const char* supports_mixed_matmul(const CourseCall& call);
 size_t workspace_of_mixed_matmul(const CourseCall& call);
 void run_mixed_matmul(const CourseCall& call, hipStream_t stream);

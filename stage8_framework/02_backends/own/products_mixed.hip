@@ -5,6 +5,7 @@
 //   linear   x (rows, K)     w (N, K) as w^T    one launch, with bias and function as its epilogue
 #include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/04_gemm_mixed/detail/choose_product.h"
+#include "stage3_ml_ops/01_matrix_activations/matrix_activations.h"
 #include "stage8_framework/01_tensor/tensor.h"
 #include "stage8_framework/02_backends/own/detail/permuted.h"
 #include "stage8_framework/02_backends/own/products_mixed.h"
@@ -143,12 +144,6 @@ void run_matmul(const CourseCall& call, hipStream_t stream) {
                       call.workspace, stream, [&](const auto& p) { gemm_mixed::best(p, stream); });
 }
 
-enum Activation { none, relu, sigmoid, tanh, gelu };  // what the attribute counts
-
-struct Linear {
-  __device__ float operator()(float x) const { return x; }
-};
-
 // The epilogue of a layer.
 template <class F>
 struct LayerEpilogue {
@@ -179,7 +174,7 @@ void run_linear(const CourseCall& call, hipStream_t stream) {
     case gelu:
       return run_layer<T, activations::GeluTanh>(call, stream);
     default:
-      return run_layer<T, Linear>(call, stream);
+      return run_layer<T, matrix_activations::Identity>(call, stream);
   }
 }
 
