@@ -51,13 +51,15 @@ class Setting:
 PLAIN = Setting("32", "forward", "end")
 SETTINGS = (PLAIN, Setting("32", "reverse", "begin"), Setting("64", "random:7", "exact"),
             Setting("64", "waves", "begin"))
+# Of a step whose exercises are all plain C++, which launches kernels and has none.
+HOST_SETTINGS = (PLAIN, SETTINGS[-1])
 GPU_SETTINGS = (Setting(),)
 
 
 def settings_of(course: Course) -> tuple[Setting, ...]:
     """Where kernels rely on the alignment of whole buffers, which HIP promises, `exact` would break them."""
     return tuple(replace(setting, guard="end") if course.aligned and setting.guard == "exact" else setting
-                 for setting in SETTINGS)
+                 for setting in (SETTINGS if course.has_kernels else HOST_SETTINGS))
 
 
 # One host thread: what a missing barrier reads is then always the same. Shared memory begins as NaN. The

@@ -9,7 +9,8 @@ files:
     arguments = []                    # further words for its command line
     aligned = true                    # optional: kernels rely on HIP's alignment of whole buffers
     optimized = false                 # optional: `check` compiles without any optimization
-    races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too
+    races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too.
+                                      # Or { none = "why there can be no race" }: there is no such run
 
     [[exercise]]
     name = "block_sum_tree"           # the region's function or kernel
@@ -86,6 +87,7 @@ class RaceRun:
 
     size: str
     arguments: tuple[str, ...]
+    none: str = ""  # why there is nothing to look for; then nobody looks
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class Course:
     def files(self) -> list[str]:
         """The files that hold exercises, in the order of exercise.toml."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises))
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether any exercise stands in a file of kernels."""
+        return any(file.endswith(".hip") for file in self.files)
 
     def files_of(self, version: str) -> list[str]:
         """The files whose exercises show in a row of the program's table."""
@@ -270,7 +277,7 @@ def load(step: Step) -> Course:
 
     taken(declared, {"shapes": list[str], "arguments": list[str], "aligned": bool, "optimized": bool, "races": dict,
                      "exercise": list[dict]}, "the file")
-    taken(declared.get("races", {}), {"size": str, "arguments": list[str]}, "'races'")
+    taken(declared.get("races", {}), {"size": str, "arguments": list[str], "none": str}, "'races'")
     found = {}
     exercises = []
     for entry in declared.get("exercise", []):
@@ -313,5 +320,5 @@ def load(step: Step) -> Course:
     races = declared.get("races", {})
     return Course(step, shapes, arguments, tuple(exercises),
                   RaceRun(races.get("size", shapes[0] if shapes else ""),
-                          tuple(races.get("arguments", arguments))), declared.get("aligned", False),
+                          tuple(races.get("arguments", arguments)), races.get("none", "")), declared.get("aligned", False),
                   declared.get("optimized", True))

@@ -88,7 +88,7 @@ class Race:
 class Result:
     race: Race | None = None
     looked: bool = False  # without this, no race found says nothing
-    why: str = ""  # it was not looked for
+    why: str = ""  # it was not looked for; with `looked`: because there can be none
     run: check.Run | None = None  # of the check, which was done again
 
 
@@ -140,7 +140,7 @@ class Detector:
     def prepare(self) -> None:
         """Builds what the step links, if that has not been done."""
         with self._preparing:
-            if self._compiler or self._why:
+            if self._compiler or self._why or self._course.races.none:
                 return
             try:
                 with self._alone():
@@ -151,6 +151,8 @@ class Detector:
     def suspect(self, versions: list[str], run: check.Run) -> bool:
         """A look that has not run its program yet runs these versions, as the failing `run` was done. False
         where that would take much longer than a look is meant to."""
+        if self._course.races.none:
+            return False
         is_small = run.elements <= MOST_TIMES_LARGER * check.elements_of(self._course.races.size)
         if is_small:
             self._suspect = versions, run
@@ -159,6 +161,8 @@ class Detector:
     def look(self, files: dict[str, str], named: dict[str, str], versions: list[str]) -> Result:
         """Runs these versions (none: all) once, at the size that exercise.toml names, or a suspect. `files` are
         texts by file name, `named` what the learner knows them as."""
+        if self._course.races.none:
+            return Result(looked=True, why=self._course.races.none)
         self.prepare()
         if self._compiler is None:
             return Result(why=self._why)

@@ -35,7 +35,7 @@ def say_correctness(course: Course, verdict: Verdict, seconds: float) -> None:
     failed = sum(not run.ok for runs in verdict.runs.values() for run in runs)
     if not failed and not verdict.failures:
         say(f"correctness  ok   {count(shapes, 'shape')} and the step's own tests, waves of 32 and 64, "
-            f"{count(len(check.SETTINGS), 'order')} of threads and blocks   ({seconds:.1f} s)", "green")
+            f"{count(len(check.settings_of(course)), 'order')} of threads and blocks   ({seconds:.1f} s)", "green")
     else:
         total = sum(map(len, verdict.runs.values()))
         what = (f"{failed} of {count(total, 'run')}" if failed else
@@ -101,8 +101,9 @@ def say_safety(verdict: Verdict, looks_like: dict[str, list[str]]) -> None:
         say(f"safety       FAILED   {'; '.join(why)}", "red")
     else:
         looked = verdict.races
-        race_words = ("ThreadSanitizer found no race" if looked and looked.looked else
-                      f"nobody looked for races: {looked.why}" if looked else "nobody looked for races yet")
+        race_words = ("nobody looked for races yet" if not looked else
+                      f"nobody looked for races: {looked.why}" if not looked.looked else
+                      f"no race to look for: {looked.why}" if looked.why else "ThreadSanitizer found no race")
         say(f"safety       ok   no access outside a buffer, no barrier missed; {race_words}", "green")
     if not failed:
         say_states(verdict)

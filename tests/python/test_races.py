@@ -8,6 +8,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,6 +173,14 @@ cp '{tmp_path}/report.json' "$2"
     assert not result.looked and result.why == "its run under ThreadSanitizer leaves persistent out"
     environment = (tmp_path / "environment.txt").read_text().splitlines()
     assert {"HIP_CPU_MULTIPROCESSORS=2", "HIP_CPU_BLOCKS=2"} <= set(environment)
+
+
+def test_where_there_can_be_no_race_nothing_is_built_or_run(tmp_path: Path):
+    course = replace(course_of("dot"), races=exercises.RaceRun("", (), none="one thread"))
+    detector = races.Detector(course, Build(ROOT, tmp_path, "cpu", {}))
+    result = detector.look({}, {}, [])
+    assert result.looked and result.why == "one thread" and result.run is None
+    assert not detector.suspect(["shared_tree"], Run("257", Setting("64", "waves", "begin"), (), "", ""))
 
 
 def test_a_suspect_is_run_as_it_failed_if_that_is_no_larger_by_much(tmp_path: Path, report: dict):
