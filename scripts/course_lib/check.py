@@ -51,15 +51,16 @@ class Setting:
 PLAIN = Setting("32", "forward", "end")
 SETTINGS = (PLAIN, Setting("32", "reverse", "begin"), Setting("64", "random:7", "exact"),
             Setting("64", "waves", "begin"))
-# Of a step whose exercises are all plain C++, which launches kernels and has none.
+# Of exercises in plain C++, which launches kernels and has none.
 HOST_SETTINGS = (PLAIN, SETTINGS[-1])
 GPU_SETTINGS = (Setting(),)
 
 
-def settings_of(course: Course) -> tuple[Setting, ...]:
-    """Where kernels rely on the alignment of whole buffers, which HIP promises, `exact` would break them."""
+def settings_of(course: Course, versions: Sequence[str] = ()) -> tuple[Setting, ...]:
+    """Of the runs of these versions (none: all). Where kernels rely on the alignment of whole buffers, which
+    HIP promises, `exact` would break them."""
     return tuple(replace(setting, guard="end") if course.aligned and setting.guard == "exact" else setting
-                 for setting in (SETTINGS if course.has_kernels else HOST_SETTINGS))
+                 for setting in (SETTINGS if course.has_kernels(versions) else HOST_SETTINGS))
 
 
 # One host thread: what a missing barrier reads is then always the same. Shared memory begins as NaN. The
@@ -158,7 +159,7 @@ def run_all(program: Path, course: Course, versions: list[str], on_gpu: bool,
             places: dict[str, str], at_a_time: int = 0, to_first_failure: bool = False) -> list[Run]:
     """Every shape in every setting, as many `at_a_time` as there are processors unless it says. After
     one that does not end, no other is begun; nor after any that fails, where that is enough."""
-    settings = GPU_SETTINGS if on_gpu else settings_of(course)
+    settings = GPU_SETTINGS if on_gpu else settings_of(course, versions)
     jobs = [(shape, setting) for shape in (course.shapes or ("",)) for setting in settings]
 
     enough = threading.Event()

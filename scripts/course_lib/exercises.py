@@ -29,6 +29,7 @@ files:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args, get_origin
@@ -107,10 +108,10 @@ class Course:
         """The files that hold exercises, in the order of exercise.toml."""
         return list(dict.fromkeys(exercise.file for exercise in self.exercises))
 
-    @property
-    def has_kernels(self) -> bool:
-        """Whether any exercise stands in a file of kernels."""
-        return any(file.endswith(".hip") for file in self.files)
+    def has_kernels(self, versions: Sequence[str] = ()) -> bool:
+        """Whether an exercise that shows in one of these versions (none: in any) is in a file of kernels."""
+        files = [file for version in versions for file in self.files_of(version)] or self.files
+        return any(file.endswith(".hip") for file in files)
 
     def files_of(self, version: str) -> list[str]:
         """The files whose exercises show in a row of the program's table."""

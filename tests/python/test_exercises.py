@@ -40,6 +40,15 @@ def test_what_is_not_written_yet_is_known(course):
     assert empty(skeleton.replace("// end exercise", "", 1)) == []
 
 
+def test_exercises_in_plain_cpp_run_in_two_settings_and_kernels_in_all(course):
+    first, second = course.exercises
+    assert check.settings_of(course) == check.SETTINGS
+    mixed = replace(course, exercises=(replace(first, file="versions/sum.cpp", versions=("one",)),
+                                       replace(second, versions=("two",))))
+    assert check.settings_of(mixed, ["one"]) == check.HOST_SETTINGS
+    assert check.settings_of(mixed, ["two"]) == check.settings_of(mixed) == check.SETTINGS
+
+
 def test_exercises_may_show_in_the_same_rows(course):
     first, second = course.exercises
     assert first.shares_versions(first) and not first.shares_versions(second)
