@@ -20,13 +20,15 @@ struct Slices {
   size_t count, keys;  // slices of a head's keys, and how many keys each of them has
 };
 
-// One round of all multiprocessors if that gives every group two slices or more, else nearly
-// four, so that the last round is almost full. A slice has at least two steps.
+// Where one slice for each group nearly fills the device, that is all: nothing has to be put
+// together. Else one round of all multiprocessors if that gives every group two slices or more, or
+// nearly four, so that the last round is almost full. A slice has at least two steps.
 template <class Team>
 Slices slices_of(const Problem& p) {
   Slices slices{gpu::ceil_div(p.Tq, Team::kRows), 1, p.Tk};
   const size_t resident = size_t{gpu::multiprocessors()} * Team::kBlocks;
   const size_t blocks = std::max(p.heads() * slices.groups, size_t{1});
+  if (blocks <= resident && blocks * 16 >= resident * 15) return slices;
   const size_t wanted =
       2 * blocks <= resident ? resident / blocks : std::max(4 * resident / blocks, size_t{1});
   const size_t most = std::max(p.Tk / (2 * Team::kStep), size_t{1});

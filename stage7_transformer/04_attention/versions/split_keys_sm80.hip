@@ -33,7 +33,7 @@ __device__ inline unsigned high_halves(unsigned a, unsigned b) {
 //         2 t + 8 and 2 t + 9; then out's columns 8 g, ... of queries 2 t and 2 t + 1.
 // Costs : K and V once per 8 queries; 4 exchanges per 16 keys; 1 barrier in all.
 template <class Team>
-static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
+static __global__ void GPU_LAUNCH_BOUNDS(Team::kThreads, Team::kBlocks)
     attend_slices_mma(Bf16View out, float* lse, ConstBf16View q, ConstBf16View k, ConstBf16View v,
                       Problem p, Slices slices, float* parts) {
   if constexpr (gemm_mixed::kHaveMma) {
@@ -128,7 +128,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
       for (int i = 0; i < 4; ++i)
         all_sums[warp][2 * t + i % 2][8 * (m / 4 * 8 + g) + 2 * (m % 4) + i / 2] = sums[m][i];
     __syncthreads();  // what every warp knows is in shared memory
-    for (int i = static_cast<int>(threadIdx.x); i < rows * D; i += kSliceBlock) {
+    for (int i = static_cast<int>(threadIdx.x); i < rows * D; i += Team::kThreads) {
       const int r = i / D, d = i % D;
       KeysSum all{-FLT_MAX, 0, 0};
       for (int w = 0; w < Team::kWarps; ++w)
@@ -142,9 +142,11 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
 template <int kDepth_>
 struct MatrixTeam {
   static constexpr int kDepth = kDepth_, kRows = 8, kKeys = 16;
-  static constexpr int kWarps = kSliceBlock / gemm_mixed::kLanes, kStep = kWarps * kKeys;
+  static constexpr int kThreads = kDepth == 256 ? 128 : kDepth == 128 ? 256 : 512;
+  static constexpr int kWarps = kThreads / gemm_mixed::kLanes, kStep = kWarps * kKeys;
   static constexpr int kScoreChunks = kDepth / 32, kValueChunks = kDepth / 64;  // of a lane
-  static constexpr int kBlocks = kDepth == 256 ? 1 : kDepth == 128 ? 2 : 3;     // resident
+  // A block fills a multiprocessor: the more heads stay whole, and need no second launch.
+  static constexpr int kBlocks = 1;
 };
 
 __device__ inline uint4 load_chunk(const bfloat16* head, size_t stride, int row, int rows,
@@ -181,7 +183,7 @@ void launch_split_keys_mma(const Bf16View& out, float* lse, const ConstBf16View&
     using Team = decltype(team);
     const Slices slices = slices_of<Team>(p);
     LAUNCH_ON(stream, attend_slices_mma<Team>, grid_of(p.heads() * slices.groups * slices.count),
-              kSliceBlock, 0, out, lse, q, k, v, p, slices, memory);
+              unsigned{Team::kThreads}, 0, out, lse, q, k, v, p, slices, memory);
     launch_merge(out, lse, memory, p, slices.count, stream);
   });
 }
