@@ -27,8 +27,17 @@ __device__ inline TileOfPair tile_of_pair(unsigned pair, unsigned block, unsigne
           static_cast<int>(at.column) * SpecializedTile::kColumns, product};
 }
 
+// Thread i of a consumer tells block i that the stage before `stage` is multiplied.
+__device__ __forceinline__ void tell_both(PhaseBarrier* empty, int step, int stage, int& multiplied,
+                                          unsigned thread) {
+  wait_for_wgmma<1>();  // all but this stage's multiplications are complete
+  if (thread < kClusterBlocks && step > 0) arrive_at(empty[multiplied], thread);
+  multiplied = stage;
+}
+
 // Every pair of tiles, K in `steps` stages; at least one. A kernel says in `part` what it does:
 //
+//   Part::Tile                                          SpecializedTile, or one that is as large
 //   part.tile(pair)                                     where this block's tile is
 //   part.copy(stage, full, tile, k)                     begins to fill a stage: one thread
 //   part.multiply(sums, stage, consumer, add)           begins to multiply a stage
@@ -37,7 +46,7 @@ __device__ inline TileOfPair tile_of_pair(unsigned pair, unsigned block, unsigne
 template <class Stage, class Part>
 __device__ __forceinline__ void multiply_pairs(Ring<Stage>& shared, unsigned pairs, int steps,
                                                const Part& part) {
-  using Tile = SpecializedTile;
+  using Tile = typename Part::Tile;
   if (threadIdx.x == 0) shared.init(kClusterBlocks);
   sync_cluster();  // every thread of both blocks and the TMA know the barriers
 
@@ -80,8 +89,8 @@ __device__ __forceinline__ void multiply_pairs(Ring<Stage>& shared, unsigned pai
 inline unsigned clusters_of(unsigned pairs) {
   return std::min(pairs, std::max(1u, gpu::multiprocessors() / kClusterBlocks));
 }
-template <class T>
-inline constexpr size_t kBytesOfPairs = sizeof(SpecializedShared<T>) + kBoxAlignment;
+template <class Stage>
+inline constexpr size_t kBytesOfRing = sizeof(Ring<Stage>) + kBoxAlignment;
 
 }  // namespace gemm_mixed
 

@@ -69,12 +69,9 @@ struct ProductPair {
     multiply_stage<kAcrossA, kAcrossB>(sums, stage, consumer, add);
   }
 
-  // Thread i of a consumer tells block i that the stage before is multiplied.
   __device__ __forceinline__ void tell(PhaseBarrier* empty, int step, int stage, int& multiplied,
                                        unsigned thread) const {
-    wait_for_wgmma<1>();  // all but this stage's multiplications are complete
-    if (thread < kClusterBlocks && step > 0) arrive_at(empty[multiplied], thread);
-    multiplied = stage;
+    tell_both(empty, step, stage, multiplied, thread);
   }
 
   // The element that is stored of a sum of 64 x 256.
@@ -167,10 +164,11 @@ void launch_pairs(const Product<T, C>& p, const Epilogue& epilogue, hipStream_t 
   const BatchOfPairs batch{static_cast<unsigned>(pair_rows(p)),
                            static_cast<unsigned>(tile_columns(p)), a.are_one(), b.are_one()};
   const unsigned pairs = batch.rows * batch.columns * static_cast<unsigned>(p.batch);
-  gpu::allow_shared_bytes(gemm_pairs<T, C, kLayout, Epilogue>, kBytesOfPairs<T>);
+  constexpr size_t kBytes = kBytesOfRing<SpecializedStage<T>>;
+  gpu::allow_shared_bytes(gemm_pairs<T, C, kLayout, Epilogue>, kBytes);
   LAUNCH_IN_CLUSTERS(stream, (gemm_pairs<T, C, kLayout, Epilogue>), kClusterBlocks,
-                     clusters_of(pairs) * kClusterBlocks, unsigned{Tile::kThreads},
-                     kBytesOfPairs<T>, tensor_map(matrices_c(p), kStoreRows),
+                     clusters_of(pairs) * kClusterBlocks, unsigned{Tile::kThreads}, kBytes,
+                     tensor_map(matrices_c(p), kStoreRows),
                      tensor_map(a, Pair::kAcrossA ? Tile::kDepth : Tile::kRows),
                      tensor_map(b, Pair::kAcrossB ? Tile::kDepth : Pair::kRowsOfHalf), p, epilogue,
                      static_cast<int>(gpu::ceil_div(p.K, size_t{Tile::kDepth})), batch);

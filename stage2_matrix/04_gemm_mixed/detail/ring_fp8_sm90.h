@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "common/fp8.h"
-#include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/pair_loop_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
 
 #if !defined(GPU_BACKEND_HIP)
@@ -45,6 +45,40 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], const Fp8Stag
                         describe_a(stage.b, step), add || step > 0);
   end_wgmma();
 }
+
+// What a thread does of the loop of pairs (detail/pair_loop_sm90.h).
+struct Fp8Pair {
+  using Tile = Fp8Tile;
+  const CUtensorMap &map_c, &map_a, &map_b;
+  unsigned pair_rows, tile_columns, block;
+
+  __device__ TileOfPair tile(unsigned pair) const {
+    return tile_of_pair(pair, block, pair_rows, tile_columns);
+  }
+
+  __device__ __forceinline__ void copy(Fp8Stage& stage, PhaseBarrier& full, const TileOfPair& at,
+                                       int k) const {
+    const int half = static_cast<int>(block) * Tile::kHalf;  // this block's, of B
+    load_box(stage.a, map_a, at.row, k, full);
+    load_box_for(kWholeCluster, stage.b[block], map_b, at.column + half, k, full);
+  }
+
+  __device__ __forceinline__ void multiply(float (&sums)[128], const Fp8Stage& stage, int consumer,
+                                           bool add) const {
+    multiply_stage(sums, stage, consumer, add);
+  }
+
+  __device__ __forceinline__ void tell(PhaseBarrier* empty, int step, int stage, int& multiplied,
+                                       unsigned thread) const {
+    tell_both(empty, step, stage, multiplied, thread);
+  }
+
+  __device__ __forceinline__ void store(const TileOfPair& at, int consumer,
+                                        const float (&sums)[128], StoreBuffer& buffer,
+                                        int group) const {
+    store_64x256(map_c, at.row + consumer * kStoreRows, at.column, sums, buffer, group);
+  }
+};
 
 // tma_takes (detail/tensor_map_sm90.h) for C = A B^T.
 inline bool fp8_takes(const float* c, const gpu::fp8* a, const gpu::fp8* b, size_t M, size_t N,

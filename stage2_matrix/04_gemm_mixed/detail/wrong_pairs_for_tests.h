@@ -125,10 +125,12 @@ static void launch_wrong(const Product& p) {
   const unsigned rows_of_b =
       (Pair::kAcrossB ? unsigned{Tile::kDepth} : unsigned{Pair::kRowsOfHalf}) /
       (kMistake == PairMistake::boxes_of_half_the_rows ? 2 : 1);
-  gpu::allow_shared_bytes(wrong_pairs<kLayout, kMistake>, gemm_mixed::kBytesOfPairs<T>);
+  gpu::allow_shared_bytes(wrong_pairs<kLayout, kMistake>,
+                          gemm_mixed::kBytesOfRing<gemm_mixed::SpecializedStage<T>>);
   LAUNCH_IN_CLUSTERS(nullptr, (wrong_pairs<kLayout, kMistake>), gemm_mixed::kClusterBlocks,
                      gemm_mixed::clusters_of(pairs) * gemm_mixed::kClusterBlocks,
-                     unsigned{Tile::kThreads}, gemm_mixed::kBytesOfPairs<T>,
+                     unsigned{Tile::kThreads},
+                     gemm_mixed::kBytesOfRing<gemm_mixed::SpecializedStage<T>>,
                      gemm_mixed::tensor_map(c, gemm_mixed::kStoreRows),
                      gemm_mixed::tensor_map(gemm_mixed::matrices_a(p),
                                             Pair::kAcrossA ? Tile::kDepth : Tile::kRows),
