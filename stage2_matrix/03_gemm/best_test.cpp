@@ -61,6 +61,20 @@ TEST_CASE("slices of K add up, whether they get something or nothing") {
   }
 }
 
+TEST_CASE("the large tile: whole tiles beside edges, and sums that end in a tile or behind one") {
+  for (const Extents extents : {Extents{128, 128, 0}, Extents{128, 128, 4}, Extents{256, 128, 8},
+                                Extents{128, 256, 12}, Extents{132, 260, 16}, Extents{260, 132, 20},
+                                Extents{128, 128, 23}, Extents{128, 128, 32}}) {
+    for (const Layout layout : kLayouts) {
+      CAPTURE(extents.M, extents.N, extents.K, static_cast<int>(layout));
+      Problem problem(layout, extents, {Numbers::integers, 1, 1, 4});
+      REQUIRE_OK(problem.check([](const Product& p) { gemm_test::launch_large(p, nullptr); }));
+      REQUIRE_OK(
+          problem.check([](const Product& p) { gemm::launch_large_thread_tile(p, nullptr); }));
+    }
+  }
+}
+
 TEST_CASE("few results: short and long sums of any size, layout, gap and batch") {
   constexpr Extents kSizes[] = {{1, 1, 1},    {1, 1, 0},    {8, 32, 16},   {9, 33, 17},
                                 {4, 8, 2},    {8, 2, 4},    {64, 10, 128}, {10, 16, 64},

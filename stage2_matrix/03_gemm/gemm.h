@@ -4,10 +4,9 @@
 // each number that is loaded is used often enough: from shared memory, then from registers.
 //
 // Every version multiplies contiguous row-major matrices. `vectorized` and all after it also take a
-// Product: C = alpha op(A) op(B) + beta C, where op transposes or does nothing, with the distance
-// between rows (the leading dimension) and a batch. Any sizes, also 0 (the versions before have at
-// most 65535 tiles in a column of C, naive in a row); any alignment to 4 bytes. C must not overlap
-// A or B. Every launcher throws what check() throws, and queues its work on `stream`.
+// Product: C = alpha op(A) op(B) + beta C with a batch. op transposes or does nothing. Any sizes,
+// also 0 (the versions before have at most 65535 tiles in a column of C, naive in a row); any
+// alignment to 4 bytes. C must not overlap A or B. Every launcher throws what check() throws.
 #pragma once
 
 #include <cstddef>
@@ -71,6 +70,7 @@ void launch_register_tile_2d(float* c, const float* a, const float* b, size_t M,
 void launch_vectorized(const Product& p, hipStream_t stream = nullptr);
 void launch_wave_tiled(const Product& p, hipStream_t stream = nullptr);
 void launch_double_buffered(const Product& p, hipStream_t stream = nullptr);
+void launch_large_thread_tile(const Product& p, hipStream_t stream = nullptr);
 
 // The last version with the tile that suits the shape: what later steps call. detail/choose_tile.h
 // has best(p, epilogue) for those that do more to each sum before it is stored.
@@ -107,8 +107,8 @@ inline constexpr Version<Launch> kVersions[] = {
     {"vectorized", launch_vectorized, "16 bytes per load and store; any layout"},
     {"wave_tiled", launch_wave_tiled, "compact tiles per wave, no bank conflicts"},
     {"double_buffered", launch_double_buffered, "load the next tile while this one is multiplied"},
-    {"best", static_cast<Launch::General>(best),
-     "the last version with the right tile for the shape"},
+    {"large_thread_tile", launch_large_thread_tile, "8 x 16 results per thread, no comparisons"},
+    {"best", static_cast<Launch::General>(best), "the last version, with a tile for the shape"},
 };
 
 // For the test that counts bank conflicts: where wave_tiled's tile has result (i, j) of a thread.

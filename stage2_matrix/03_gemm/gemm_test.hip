@@ -9,7 +9,10 @@
 
 namespace gemm_test {
 
-// What best() takes on a GPU for smaller products, wherever this runs.
+// What best() takes on a GPU, wherever this runs.
+void launch_large(const Product& p, hipStream_t stream) {
+  gemm::launch_product<gemm::Large, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
+}
 void launch_medium(const Product& p, hipStream_t stream) {
   gemm::launch_product<gemm::Medium, gemm::AllLayouts>(p, gemm::alpha_beta(p), stream);
 }

@@ -10,8 +10,8 @@ namespace gemm_test {
 
 using gemm::Product;
 
-// best()'s tiles for smaller products, its kernels for few results, and each tile that it chooses
-// from.
+// best()'s tiles, its kernels for few results, and each tile that it chooses from.
+void launch_large(const Product& p, hipStream_t stream);
 void launch_medium(const Product& p, hipStream_t stream);
 void launch_half(const Product& p, hipStream_t stream);
 void launch_small(const Product& p, hipStream_t stream);

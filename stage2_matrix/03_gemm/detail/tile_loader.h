@@ -19,6 +19,12 @@ struct Shape {
   static constexpr int kThreads = tile_m / thread_m * (tile_n / thread_n);  // of a slice
   static constexpr int kResidentBlocks = resident_blocks;  // so many shall fit a multiprocessor
   static constexpr int kSlices = slices;
+  // 24 numbers for 128 products, not 16 for 64: such threads leave comparisons out, too.
+  static constexpr bool kLargeThreadTile = thread_m * thread_n > 64;
+  // The same tile for single floats, whose loads need comparisons and registers.
+  using ForSingleFloats =
+      Shape<tile_m, tile_n, tile_k, thread_m, kLargeThreadTile ? thread_n / 2 : thread_n,
+            resident_blocks, slices>;
   static_assert(tile_m % thread_m == 0 && tile_n % thread_n == 0, "threads cover the tile");
   static_assert(kThreads * kSlices <= 1024, "a block has at most 1024 threads");
 };
@@ -39,6 +45,12 @@ struct alignas(16) Tiles {
 template <class Shape>
 __device__ inline int depth_of_tile(size_t left) {
   return left < Shape::kTileK ? static_cast<int>(left) : Shape::kTileK;
+}
+
+// Does a block's tile of C lie in C as a whole? Then so do its tiles of A and B, but along K.
+template <class Shape>
+__device__ inline bool is_whole(const Product& p, const TileOrigin& origin) {
+  return origin.row + Shape::kTileM <= p.M && origin.col + Shape::kTileN <= p.N;
 }
 
 // Brings one operand's tiles of kTileK x kExtent, one after the other along k, from global memory
@@ -102,10 +114,19 @@ class TileLoader {
                                  count > 2 ? from[2] : 0, count > 3 ? from[3] : 0);
       }
     }
-    from_ += kKMajor ? kTileK : kTileK * ld_;
+    go_on();
   }
 
-  // Puts what load() took into shared memory.
+  // The same of a tile that lies in the matrix as a whole, and asks nothing.
+  __device__ void load_whole() {
+    static_assert(kAligned, "a piece is one float4");
+    GPU_UNROLL
+    for (int n = 0; n < kPieces; ++n)
+      pieces_[n] = *reinterpret_cast<const float4*>(from_ + offset(n));
+    go_on();
+  }
+
+  // Puts what was taken into shared memory.
   __device__ void store(float (&tile)[kTileK][kExtent + kPad]) const {
     GPU_UNROLL
     for (int n = 0; n < kPieces; ++n) {
@@ -127,6 +148,7 @@ class TileLoader {
   __device__ size_t offset(int n) const {
     return kKMajor ? n % kRounds * kRows * ld_ + n / kRounds * 4 * kAcross : n * kRows * ld_;
   }
+  __device__ void go_on() { from_ += kKMajor ? kTileK : kTileK * ld_; }
 
   const float* from_;  // piece 0 of the next tile
   size_t ld_;

@@ -1,6 +1,6 @@
-// best: the loop of double_buffered with the tile that suits the shape of C, and slices of K where
-// C is small. Its kernel is gemm_product in detail/product_loop.h, because later steps compile it
-// with epilogues of their own; detail/choose_tile.h chooses the tile.
+// best: the loops of large_thread_tile with the tile that suits the shape of C, and slices of K
+// where C is small. Its kernel is gemm_product in detail/product_loop.h, because later steps
+// compile it with epilogues of their own; detail/choose_tile.h chooses the tile.
 #include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/gemm.h"
