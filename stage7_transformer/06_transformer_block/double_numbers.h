@@ -92,7 +92,13 @@ Values results(const std::vector<Total<Number>>& sums) {
 
 // ---- bf16 -------------------------------------------------------------------------------------
 
-enum class Precision { fp32, bf16 };
+// bf16_twin: bf16 by another version, whose weights of attention are rounded otherwise.
+enum class Precision { fp32, bf16, bf16_twin };
+
+inline double nearest_bf16(double value) {
+  return static_cast<double>(
+      gpu::to_float(gpu::from_float<gpu::bfloat16>(static_cast<float>(value))));
+}
 
 // What a rounding to bf16 counts. Errors that are spread evenly within half a unit of the last of 8
 // digits have a deviation of 0.43 U on average: kLambda deviations.
@@ -104,19 +110,15 @@ inline constexpr double kBf16Rounding = rounding::kLambda * 0.43 * gpu::kBfloat1
 template <class Number>
 Values stored(Values values, Precision precision) {
   if (precision == Precision::fp32) return values;
-  const auto rounded = [](double value) {
-    return static_cast<double>(
-        gpu::to_float(gpu::from_float<gpu::bfloat16>(static_cast<float>(value))));
-  };
   for (size_t i = 0; i < values.value.size(); ++i) {
     double& value = values.value[i];
     if constexpr (kHasError<Number>) {
       double& error = values.error[i];
-      error = rounded(value - error) == rounded(value + error)
+      error = nearest_bf16(value - error) == nearest_bf16(value + error)
                   ? 0
                   : std::hypot(error, std::sqrt(2) * kBf16Rounding * value);
     }
-    value = rounded(value);
+    value = nearest_bf16(value);
   }
   return values;
 }
@@ -125,9 +127,11 @@ Values stored(Values values, Precision precision) {
 // of the keys seen so far, so that the nearest number is not known.
 template <class Number>
 Number as_factor(Number a, Precision precision) {
+  if (precision == Precision::fp32) return a;
   if constexpr (kHasError<Number>)
-    if (precision == Precision::bf16) a.error = std::hypot(a.error, kBf16Rounding * a.value);
-  return a;
+    return {a.value, std::hypot(a.error, kBf16Rounding * a.value)};
+  else
+    return precision == Precision::bf16_twin ? nearest_bf16(a) : a;
 }
 
 template <class Number>

@@ -135,7 +135,7 @@ Values attend_backward(const Values& grad_y, const Values& qkv, const Values& y,
       Total<Number> through_y;
       for (size_t d = 0; d < D; ++d) through_y.add(grad(d), number<Number>(y, head.row(i, d)));
       Number total = through_p.result();
-      if (precision == Precision::bf16)
+      if (precision != Precision::fp32)
         total = through_y.result();
       else if constexpr (kHasError<Number>)  // both ways to the same number; a version takes one
         total.error = std::fmax(total.error, through_y.result().error);
