@@ -2,6 +2,9 @@
 // block in float, bit for bit against itself; its parts on integers; and mistakes that must be caught.
 #include "stage7_transformer/06_transformer_block/bf16.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -111,4 +114,124 @@ TEST_CASE("bf16 agrees with the reference that rounds alike, on every shape") {
     REQUIRE(got.intact);
     offset = (offset + 1) % 2;
   }
+}
+
+TEST_CASE("bf16: the same bits on every run, and a token changes no output before it") {
+  if (!has_bf16()) return;
+  const Inputs in({2, 37, 24, 3});
+  const Outputs once = run(in), again = run(in);
+  REQUIRE(same_bits(once.y, again.y));
+  REQUIRE(same_bits(once.grad_x, again.grad_x));
+  for (size_t k = 0; k < kTensors; ++k) REQUIRE(same_bits(once.gradients[k], again.gradients[k]));
+
+  constexpr size_t kChanged = 20;
+  Inputs other = in;
+  other.x[kChanged * in.shape.C + 1] += 0.5f;
+  const std::vector<float> after = run(other).y;
+  for (size_t row = 0; row < in.shape.rows(); ++row) {
+    const bool same = std::memcmp(after.data() + row * in.shape.C, once.y.data() + row * in.shape.C,
+                                  in.shape.C * sizeof(float)) == 0;
+    REQUIRE(same == (row < kChanged || row >= in.shape.T));
+  }
+}
+
+TEST_CASE("bf16: a single parameter, or input, that is off by a fiftieth is seen", "[harness]") {
+  if (!has_bf16()) return;
+  const Inputs in({2, 9, 12, 3});
+  const Reference want = reference(in);
+  for (size_t k = 0; k < kTensors + 2; ++k) {
+    CAPTURE(k);
+    Inputs off = in;
+    // What goes through all of attention's roundings, x and qkv's weights: by a twentieth.
+    const float by = k == 2 || k == kTensors ? 5e-2f : 2e-2f;
+    (k == kTensors ? off.x : k > kTensors ? off.grad_y : off.parameters[k]).back() += by;
+    CHECK(!against(run(off), want).ok);
+  }
+}
+
+TEST_CASE("bf16: the bounds refuse the block in float, and gradients with a term too few",
+          "[harness]") {
+  if (!has_bf16()) return;
+  const Inputs in({3, 25, 24, 3});
+  const Outputs got = run(in);
+  const Reference want = reference(in);
+  REQUIRE_OK(against(got, want));
+  // A bias's gradient without the last row, and a weight's.
+  const size_t C = in.shape.C, last = (in.shape.rows() - 1) * C;
+  for (size_t c = 0; c < C; ++c) {
+    Outputs wrong = got;
+    wrong.gradients[11][c] -= in.grad_y[last + c];
+    const bool is_small = std::fabs(in.grad_y[last + c]) < 0.05f;
+    CHECK((is_small || !against(wrong, want).ok));
+  }
+  for (const std::vector<float>* swapped : {&got.y, &got.grad_x}) {
+    Outputs wrong = got;
+    std::vector<float>& rows = swapped == &got.y ? wrong.y : wrong.grad_x;
+    std::swap_ranges(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(C),
+                     rows.begin() + static_cast<std::ptrdiff_t>(C));
+    CHECK(!against(wrong, want).ok);
+    rows.assign(rows.size(), 0.0f);
+    CHECK(!against(wrong, want).ok);
+  }
+}
+
+TEST_CASE("bf16: weights' gradients of integers are exact, of every slice, tile and pitch") {
+  constexpr size_t kShapes[][3] = {{65, 70, 65}, {65, 64, 72}, {8, 16, 8}, {136, 3, 136}};
+  for (const bool aligned : {true, false})
+    for (const size_t rows : {1, 64, 2047, 4100}) {
+      CAPTURE(rows, aligned);
+      std::vector<std::vector<float>> all_w, all_bias;
+      std::vector<std::unique_ptr<Guarded<bfloat16>>> arrays;
+      std::vector<std::unique_ptr<Guarded<float>>> results;
+      std::vector<WeightTaskBf16> tasks;
+      for (const auto& [out, in, pitch] : kShapes) {
+        if (aligned && (in % 8 != 0 || pitch % 8 != 0)) continue;
+        const auto integers = [](size_t n, std::uint32_t stream) {
+          std::vector<float> values = random_floats(n, stream);
+          for (float& value : values) value = std::round(8 * value);
+          return values;
+        };
+        const std::vector<float> grad = integers(rows * out, 50), x = integers(rows * in, 51);
+        std::vector<bfloat16> rounded_grad(rows * pitch), rounded_x(rows * in);
+        std::vector<float> w(out * in), bias(out);
+        for (size_t row = 0; row < rows; ++row) {
+          for (size_t i = 0; i < in; ++i)
+            rounded_x[row * in + i] = gpu::from_float<bfloat16>(x[row * in + i]);
+          for (size_t o = 0; o < pitch; ++o) {
+            const float g = o < out ? grad[row * out + o] : 0.0f;
+            rounded_grad[row * pitch + o] = gpu::from_float<bfloat16>(g);
+            if (o >= out) continue;
+            bias[o] += g;
+            for (size_t i = 0; i < in; ++i) w[o * in + i] += g * x[row * in + i];
+          }
+        }
+        arrays.push_back(std::make_unique<Guarded<bfloat16>>(rounded_grad, aligned ? 0 : 1));
+        arrays.push_back(std::make_unique<Guarded<bfloat16>>(rounded_x, 0));
+        results.push_back(std::make_unique<Guarded<float>>(w.size(), 0));
+        results.push_back(std::make_unique<Guarded<float>>(bias.size(), 1));
+        tasks.push_back({arrays[arrays.size() - 2]->data(), pitch, arrays.back()->data(), out, in,
+                         results[results.size() - 2]->data(),
+                         pitch == out ? results.back()->data() : nullptr});
+        all_w.push_back(w), all_bias.push_back(bias);
+      }
+      Guarded<float> sums(sums_of_bf16(tasks, rows), 0);
+      weight_gradients_bf16(tasks, rows, sums.data());
+      REQUIRE(sums.intact());
+      for (size_t k = 0; k < tasks.size(); ++k) {
+        CAPTURE(k);
+        REQUIRE(same_bits(results[2 * k]->to_host(), all_w[k]));
+        REQUIRE(results[2 * k]->intact());
+        REQUIRE(results[2 * k + 1]->intact());
+        if (tasks[k].bias != nullptr)
+          REQUIRE(same_bits(results[2 * k + 1]->to_host(), all_bias[k]));
+      }
+    }
+  REQUIRE_THROWS_AS(sums_of_bf16({}, 4), std::invalid_argument);
+}
+
+TEST_CASE("bf16: blocks that can't be are refused") {
+  REQUIRE_THROWS_AS(check_bf16({1, 1, 258, 2}), std::invalid_argument);
+  REQUIRE_THROWS_AS(check_bf16({1, 1, 10, 3}), std::invalid_argument);
+  REQUIRE_NOTHROW(check_bf16({1, 1, 256, 2}));
+  REQUIRE_THROWS_AS(WorkspaceBf16({1, 1, 258, 2}), std::invalid_argument);
 }
