@@ -141,7 +141,8 @@ TEST_CASE("a small grid goes round") {
         const Comparison result = check(version.launch, in, true);
         CHECK(result.ok);
       }
-      for (const Launch launch : {launch_separate_by_threads<float>, launch_separate_by_blocks<float>}) {
+      for (const Launch launch :
+           {launch_separate_by_threads<float>, launch_separate_by_blocks<float>}) {
         const Comparison result = check(launch, in, true);
         CHECK(result.ok);
       }

@@ -10,9 +10,9 @@ namespace transformer_block {
 void check_bf16(const Shape& shape) {
   check(shape);
   if (shape.D() > attention_backward::kMostBf16Depth)
-    throw std::invalid_argument(
-        "transformer_block: heads of " + std::to_string(shape.D()) + " channels; in bf16 up to " +
-        std::to_string(attention_backward::kMostBf16Depth));
+    throw std::invalid_argument("transformer_block: heads of " + std::to_string(shape.D()) +
+                                " channels; in bf16 up to " +
+                                std::to_string(attention_backward::kMostBf16Depth));
 }
 
 SavedBf16::SavedBf16(const Shape& shape)

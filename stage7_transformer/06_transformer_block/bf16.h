@@ -13,7 +13,8 @@
 // No launch only rounds: each kernel stores what the next one reads. The copies of the weights are
 // made once in a step, by whoever changes them. Arrays of bf16 at multiples of 16 bytes, and
 // channels in multiples of 8, are the fast case. Attention needs the matrix instructions of sm_80,
-// and heads of at most 128 channels: check_bf16() says so. The same bits on every run of one device.
+// and heads of at most 128 channels: check_bf16() says so. The same bits on every run of one
+// device.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +53,8 @@ struct SavedBf16 {
   size_t bytes() const;
 
   DeviceBuffer<bfloat16> norm1, qkv, attended, norm2;
-  DeviceBuffer<bfloat16> sums, hidden;       // of fc, before and behind GELU
-  DeviceBuffer<float> h, statistics, lse;    // as SavedActivations has them
+  DeviceBuffer<bfloat16> sums, hidden;     // of fc, before and behind GELU
+  DeviceBuffer<float> h, statistics, lse;  // as SavedActivations has them
 };
 
 // What the backward pass works in.
@@ -61,8 +62,8 @@ struct WorkspaceBf16 {
   explicit WorkspaceBf16(const Shape& shape);
 
   DeviceBuffer<bfloat16> grad_sums, grad_norm, grad_h, grad_attended, grad_qkv;
-  DeviceBuffer<float> attention;      // of step 7.5
-  DeviceBuffer<float> weights;        // of weight_gradients_bf16
+  DeviceBuffer<float> attention;  // of step 7.5
+  DeviceBuffer<float> weights;    // of weight_gradients_bf16
   layernorm_backward::Workspace norm;
 };
 
@@ -82,8 +83,8 @@ void weights_backward_bf16(const Gradients& grad, const bfloat16* grad_y, const 
 
 // ---- versions/bf16_weights.hip ------------------------------------------------------------------
 
-// w (out, in) = grad_y^T x, bias (out) = the sum of grad_y's rows, for x (rows, in) and grad_y, whose
-// rows of `out` numbers lie `pitch` apart, and hold zeros behind them.
+// w (out, in) = grad_y^T x, bias (out) = the sum of grad_y's rows, for x (rows, in) and grad_y,
+// whose rows of `out` numbers lie `pitch` apart, and hold zeros behind them.
 struct WeightTaskBf16 {
   const bfloat16* grad_y;
   size_t pitch;

@@ -1,5 +1,6 @@
-// The block in bf16 on awkward shapes: against the reference that rounds what it rounds, against the
-// block in float, bit for bit against itself; its parts on integers; and mistakes that must be caught.
+// The block in bf16 on awkward shapes: against the reference that rounds what it rounds, against
+// the block in float, bit for bit against itself; its parts on integers; and mistakes that must be
+// caught.
 #include "stage7_transformer/06_transformer_block/bf16.h"
 
 #include <algorithm>
@@ -176,7 +177,8 @@ TEST_CASE("bf16: the bounds refuse the block in float, and gradients with a term
 }
 
 TEST_CASE("bf16: weights' gradients of integers are exact, of every slice, tile and pitch") {
-  constexpr size_t kShapes[][3] = {{65, 70, 65}, {65, 64, 72}, {8, 16, 8}, {136, 3, 136}};
+  constexpr size_t kShapes[][3] = {
+      {65, 70, 65}, {65, 64, 72}, {8, 16, 8}, {136, 3, 136}, {264, 256, 264}};
   for (const bool aligned : {true, false})
     for (const size_t rows : {1, 64, 2047, 4100}) {
       CAPTURE(rows, aligned);
@@ -186,6 +188,7 @@ TEST_CASE("bf16: weights' gradients of integers are exact, of every slice, tile 
       std::vector<WeightTaskBf16> tasks;
       for (const auto& [out, in, pitch] : kShapes) {
         if (aligned && (in % 8 != 0 || pitch % 8 != 0)) continue;
+        if (out > 200 && (rows != 64 || !aligned)) continue;  // a large one, for `pairs`
         const auto integers = [](size_t n, std::uint32_t stream) {
           std::vector<float> values = random_floats(n, stream);
           for (float& value : values) value = std::round(8 * value);

@@ -104,8 +104,8 @@ inline double nearest_bf16(double value) {
 // digits have a deviation of 0.43 U on average: kLambda deviations.
 inline constexpr double kBf16Rounding = rounding::kLambda * 0.43 * gpu::kBfloat16Roundoff;
 
-// Numbers as a version stores them. Where no float that a version may have lies on the other side of
-// the middle between two numbers of bf16, the rounded one has no error. Else it has that of two
+// Numbers as a version stores them. Where no float that a version may have lies on the other side
+// of the middle between two numbers of bf16, the rounded one has no error. Else it has that of two
 // roundings, the reference's and the version's.
 template <class Number>
 Values stored(Values values, Precision precision) {
@@ -123,8 +123,8 @@ Values stored(Values values, Precision precision) {
   return values;
 }
 
-// A weight of attention, rounded to bf16 for the matrix unit. What is rounded depends on the maximum
-// of the keys seen so far, so that the nearest number is not known.
+// A weight of attention, rounded to bf16 for the matrix unit. What is rounded depends on the
+// maximum of the keys seen so far, so that the nearest number is not known.
 template <class Number>
 Number as_factor(Number a, Precision precision) {
   if (precision == Precision::fp32) return a;

@@ -63,11 +63,11 @@ Comparison compare_part(const DeviceBuffer<float>& got, const Values& want, size
       [&](size_t i) { return want.error[i]; });
 }
 
-// A block's arrays, and what is expected of them. Checked is one sequence, the last: sequences do not
-// see one another, and where grad_y is 0 everywhere else, the parameters' gradients are those of this
-// one. Timed is the whole batch.
-struct Arrays {
-  Arrays(const Shape& of, const Options& options)
+// A block's arrays, and what is expected of them. Checked is one sequence, the last: sequences do
+// not see one another, and where grad_y is 0 everywhere else, the parameters' gradients are those
+// of this one. Timed is the whole batch.
+struct BlockArrays {
+  BlockArrays(const Shape& of, const Options& options)
       : shape(of),
         n(shape.rows() * shape.C),
         of_sequence(shape.T * shape.C),
@@ -101,8 +101,7 @@ struct Arrays {
   std::string sampled() const {
     return shape.B == 1 ? "" : "checked on 1 of " + std::to_string(shape.B) + " sequences";
   }
-  Measured forward_pass(double bytes, Work::Limit limit,
-                        std::function<void(hipStream_t)> launch) {
+  Measured forward_pass(double bytes, Work::Limit limit, std::function<void(hipStream_t)> launch) {
     char note[64];
     std::snprintf(note, sizeof note, "keeps %.3g MB", bytes / 1e6);
     Measured measured{{0, operations(shape), limit},
@@ -113,8 +112,9 @@ struct Arrays {
     return measured;
   }
   // `check` is called before the launch that is checked, which reads from_y.
-  Measured backward_pass(Work::Limit limit, std::function<void(hipStream_t)> launch,
-                         std::function<void()> check = [] {}) {
+  Measured backward_pass(
+      Work::Limit limit, std::function<void(hipStream_t)> launch,
+      std::function<void()> check = [] {}) {
     return {{0, 2 * operations(shape), limit},
             std::move(launch),
             [this, check] {
@@ -158,7 +158,7 @@ struct Arrays {
   }
 };
 
-void run(Arrays& a, const Options& options, Report& report) {
+void run(BlockArrays& a, const Options& options, Report& report) {
   const double reference_ms = a.expect(Precision::fp32);
   std::vector<std::unique_ptr<SavedActivations>> kept;
   for (const auto& version : kVersions)
@@ -182,19 +182,17 @@ void run(Arrays& a, const Options& options, Report& report) {
   for (size_t i = 0; i < std::size(kVersions); ++i) {
     if (!options.wants(kVersions[i].name)) continue;
     forward(a.y.data(), a.d_x.data(), a.parameters, a.shape, *kept[i], kVersions[i].launch);
-    backwards.version(kVersions[i],
-                      a.backward_pass(Work::Limit::fma, [&, i](hipStream_t stream) {
-                        backward(a.gradient, a.grad_x.data(), a.from_y, a.d_x.data(), a.parameters,
-                                 a.shape, *kept[i], workspace, kVersions[i].launch,
-                                 {stream, &branches});
-                      }));
+    backwards.version(kVersions[i], a.backward_pass(Work::Limit::fma, [&, i](hipStream_t stream) {
+      backward(a.gradient, a.grad_x.data(), a.from_y, a.d_x.data(), a.parameters, a.shape, *kept[i],
+               workspace, kVersions[i].launch, {stream, &branches});
+    }));
   }
   backwards.run(report);
 }
 
 // The weights' copies, and grad_y's, are made before the clock runs: by the optimizer, and by the
 // block above (step 7.7).
-void run_bf16(Arrays& a, const Options& options, Report& report) {
+void run_bf16(BlockArrays& a, const Options& options, Report& report) {
   const auto& version = kBf16Versions[0];
   const bool can_run = missing(version.needs).empty();
   const double reference_ms = can_run ? a.expect(Precision::bf16) : 0;
@@ -216,8 +214,8 @@ void run_bf16(Arrays& a, const Options& options, Report& report) {
 
   report.table(a.problem("forward", "bf16"), reference_ms, a.sampled());
   Measurement forwards(options), backwards(options);
-  forwards.version(version, a.forward_pass(static_cast<double>(kept.bytes()),
-                                           Work::Limit::none, run_forward));
+  forwards.version(
+      version, a.forward_pass(static_cast<double>(kept.bytes()), Work::Limit::none, run_forward));
   forwards.run(report);
 
   report.table(a.problem("backward", "bf16"), 0, a.sampled());
@@ -239,7 +237,7 @@ void run_bf16(Arrays& a, const Options& options, Report& report) {
 
 // Of every precision that is asked for.
 void run_all(const Shape& shape, const Options& options, Report& report) {
-  Arrays arrays(shape, options);
+  BlockArrays arrays(shape, options);
   if (wants_any(options, kVersions)) run(arrays, options, report);
   if (wants_any(options, kBf16Versions)) run_bf16(arrays, options, report);
 }

@@ -34,13 +34,13 @@ struct Bf16Pass {
   }
 
   ModelSizes sizes;
-  size_t pitch;  // of the logits' gradient: a row begins at a multiple of 16 bytes
+  size_t pitch;                 // of the logits' gradient: a row begins at a multiple of 16 bytes
   DeviceBuffer<bfloat16> copy;  // of the parameters, and `pitch` rows of the head
   Tensors<const bfloat16*> parameters;
   DeviceBuffer<std::int32_t> tokens;
   DeviceBuffer<int> labels;
-  std::vector<DeviceBuffer<float>> x;  // into each block, and out of the last
-  DeviceBuffer<float> grad;            // of the residual branch, where the way back is
+  std::vector<DeviceBuffer<float>> x;          // into each block, and out of the last
+  DeviceBuffer<float> grad;                    // of the residual branch, where the way back is
   std::vector<DeviceBuffer<bfloat16>> grad_x;  // the same, rounded, of each x
   std::vector<std::unique_ptr<transformer_block::SavedBf16>> kept;
   DeviceBuffer<float> statistics, logits, loss;

@@ -30,7 +30,7 @@ Trajectory reference(Training& training, const Settings& settings) {
 
 TEST_CASE("bf16 trains every model as the reference does that rounds alike") {
   if (!has_bf16()) return;
-  const ModelSizes shapes[] = {{1, 1, 4, 1, 1},  {1, 2, 6, 7, 2},  {2, 1, 5, 9, 3},
+  const ModelSizes shapes[] = {{1, 1, 4, 1, 1},  {1, 2, 6, 7, 2},   {2, 1, 5, 9, 3},
                                {3, 3, 24, 5, 4}, {4, 2, 16, 33, 1}, {1, 4, 64, 20, 2}};
   for (const ModelSizes& sizes : shapes) {
     const Settings settings = settings_of(sizes, 30);

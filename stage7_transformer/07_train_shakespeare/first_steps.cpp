@@ -14,8 +14,8 @@ namespace {
 // The host computes a step of so many operations in a second.
 constexpr double kMostReferenceOperations = 4e9;
 
-// Where there is no reference of bf16, its losses are held against those of floats. A loss is a mean
-// over all characters of a batch, of which each may be off by some U, up or down.
+// Where there is no reference of bf16, its losses are held against those of floats. A loss is a
+// mean over all characters of a batch, of which each may be off by some U, up or down.
 constexpr double kBf16OfLoss = gpu::kBfloat16Roundoff / 4;
 
 }  // namespace
@@ -55,9 +55,8 @@ Comparison FirstSteps::check_forward() {
   };
   train_toy::Trajectory want;
   twins().add(want, loss_of_piece(0), {loss_of_piece(1)});
-  const double got =
-      is_bf16 ? loss_of(training_.model, training_.bf16_pass(), training_.train(), 1)
-              : loss_of(training_.model, training_.plain, training_.train(), 1);
+  const double got = is_bf16 ? loss_of(training_.model, training_.bf16_pass(), training_.train(), 1)
+                             : loss_of(training_.model, training_.plain, training_.train(), 1);
   return train_toy::compare_losses({static_cast<float>(got)}, want);
 }
 

@@ -30,8 +30,9 @@ struct Tensors {
 };
 
 // Four arrays of the same length, as in step 5.5's Sequential: tensor behind tensor, each at a
-// multiple of 8 elements, which are 16 bytes even in a copy of bf16, with zeros in the gaps. It is no Sequential: an embedding reads numbers of
-// tokens instead of floats, and fused gradients run beside the blocks on streams of their own.
+// multiple of 8 elements, which are 16 bytes even in a copy of bf16, with zeros in the gaps. It is
+// no Sequential: an embedding reads numbers of tokens instead of floats, and fused gradients run
+// beside the blocks on streams of their own.
 class Model {
  public:
   // Throws std::invalid_argument where there is no such model. All parameters are 0.

@@ -63,12 +63,12 @@ const Config& config_of(const Options& options) {
 
 }  // namespace
 
-std::vector<Candidate> candidates(const Options& options) {
+std::vector<ChosenVersion> candidates(const Options& options) {
   const Wanted precision = precision_of(options);
   // A version that is named runs, unless the precision is named, too, and is another one.
   const bool any = !options.versions.empty() && options.extra.count("--precision") == 0;
   const bool one = options.training.one_version() && options.versions.empty();
-  std::vector<Candidate> list;
+  std::vector<ChosenVersion> list;
   if (any || precision != Wanted::bf16)
     for (const auto& version : kVersions)
       if (options.wants(version.name) && (!one || &version == &best()))

@@ -8,9 +8,9 @@
 
 #include "common/options.h"
 #include "common/report.h"
+#include "stage7_transformer/07_train_shakespeare/reference.h"
 #include "stage7_transformer/07_train_shakespeare/sampling.h"
 #include "stage7_transformer/07_train_shakespeare/settings.h"
-#include "stage7_transformer/07_train_shakespeare/reference.h"
 #include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
 #include "stage7_transformer/07_train_shakespeare/training.h"
 
@@ -21,14 +21,14 @@ inline constexpr size_t kWritten = 200;  // characters, unless asked for others
 // ---- The command line -------------------------------------------------------------------------
 
 // A version that is run, and what its blocks multiply.
-struct Candidate {
+struct ChosenVersion {
   Version<Launch> version;
   Precision precision;
 };
 // Of --version and --precision: those that run, in the order of the table. Without either these are
 // the versions in float, and for the medium model those in bf16, too. Where there is one model to
 // train it is the best one.
-std::vector<Candidate> candidates(const Options& options);
+std::vector<ChosenVersion> candidates(const Options& options);
 
 // --config, or --size, or what is usual where the program runs. All four throw UsageError.
 Settings settings_of(const Options& options);

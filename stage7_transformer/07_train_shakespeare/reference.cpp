@@ -60,8 +60,8 @@ Values DoubleHead::forward_cpu(HostPass& pass) const {
 
 Values DoubleHead::backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
                                 const HostPass& pass) const {
-  return store(sequential::linear_backward_cpu(gradients, store(grad_y), pass.kept[0],
-                                               pass.kept[1], pass.x.value.size() / width_, false,
+  return store(sequential::linear_backward_cpu(gradients, store(grad_y), pass.kept[0], pass.kept[1],
+                                               pass.x.value.size() / width_, false,
                                                Roundings::random));
 }
 

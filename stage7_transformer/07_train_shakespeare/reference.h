@@ -15,8 +15,8 @@
 namespace train_shakespeare {
 
 using sequential::HostPass;
-using transformer_block::Precision;
 using sequential::Values;
+using transformer_block::Precision;
 
 // Pieces of text, one behind the other, and what comes next behind each character.
 struct Batch {
@@ -45,8 +45,8 @@ class DoubleEmbedding : public sequential::DoubleLayer {
   size_t vocabulary_, positions_, width_;
 };
 
-// logits = x w^T of each row of `width` numbers of a sample. In bf16 x, w, and the gradients of x and
-// of the logits are rounded.
+// logits = x w^T of each row of `width` numbers of a sample. In bf16 x, w, and the gradients of x
+// and of the logits are rounded.
 class DoubleHead : public sequential::DoubleLayer {
  public:
   DoubleHead(size_t vocabulary, size_t width, Precision precision)

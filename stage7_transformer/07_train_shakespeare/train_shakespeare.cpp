@@ -20,10 +20,10 @@
 
 using train_shakespeare::Data;
 using train_shakespeare::ModelSizes;
+using train_shakespeare::Precision;
 using train_shakespeare::Settings;
 using train_shakespeare::Training;
 using train_toy::text;
-using train_shakespeare::Precision;
 using TrainVersion = Version<train_shakespeare::Launch>;
 
 namespace {
@@ -122,7 +122,7 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   const auto memory =
       training::load_or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
   Training& training = *memory;
-  const std::vector<train_shakespeare::Candidate> candidates =
+  const std::vector<train_shakespeare::ChosenVersion> candidates =
       train_shakespeare::candidates(options);
   for (const auto& candidate : candidates)
     if (candidate.precision == Precision::bf16)
@@ -165,8 +165,8 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
       row.missed = train_shakespeare::missed(options, settings, data, last.loss, last.validation);
       if (precision == Precision::fp32) of_fp32 = last.validation;
       if (precision == Precision::bf16 && row.missed.empty())
-        row.missed = train_shakespeare::missed_beside(options, settings, data, last.validation,
-                                                      of_fp32);
+        row.missed =
+            train_shakespeare::missed_beside(options, settings, data, last.validation, of_fp32);
     }
     report.add(row);
     if (!row.check.ok && !options.training.checkpoint.empty())

@@ -111,8 +111,8 @@ void launch_by(float* grad_gain, float* grad_bias, const PassOf<G>& pass, Worksp
   const size_t slice = gpu::ceil_div(pass.rows, slices);
   const dim3 grid(static_cast<unsigned>(gpu::ceil_div(pass.cols, size_t{kColumnBlock})),
                   static_cast<unsigned>(slices));
-  LAUNCH_ON(stream, layernorm_column_sums<G>, grid, kColumnBlock, 0, workspace.partials.data(), pass,
-            slice);
+  LAUNCH_ON(stream, layernorm_column_sums<G>, grid, kColumnBlock, 0, workspace.partials.data(),
+            pass, slice);
   launch_add_parts(grad_gain, grad_bias, workspace.partials.data(), slices, pass.cols, stream);
   if (pass.rows > 0)
     LAUNCH_ON(stream, (layernorm_grad_x<Team, G>), layernorm::team_blocks<Team>(pass.rows),

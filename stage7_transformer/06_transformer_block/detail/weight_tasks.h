@@ -25,12 +25,14 @@ using WeightTile = gemm::Shape<64, 64, 16, 4, 4, 3>;
 using WeightPlaces = gemm::WaveTiles<WeightTile>;
 #endif
 
-// The results of all tasks, numbered through.
+// The results of all tasks, numbered through. Each lies in several parts, the sums over slices of
+// the rows: part s of a task's first result is sums[begins[task] + s * strides[task]].
 struct ResultList {
   WeightTask tasks[kMostTasks];
   size_t sum_ends[kMostTasks];  // of the results of each task: out x in, then out for the bias
+  size_t begins[kMostTasks], strides[kMostTasks];
+  unsigned parts[kMostTasks];
   unsigned count;
-  size_t rows, slice;  // rows of all, and of a slice
 
   // Throws std::invalid_argument unless there are 1 to kMostTasks.
   static void check_count(size_t tasks) {
@@ -45,7 +47,6 @@ struct ResultList {
     tasks[count++] = task;
   }
   size_t results() const { return count == 0 ? 0 : sum_ends[count - 1]; }
-  unsigned slices() const { return static_cast<unsigned>(gpu::ceil_div(rows, slice)); }
   __host__ __device__ size_t sums_before(unsigned task) const {
     return task == 0 ? 0 : sum_ends[task - 1];
   }
@@ -54,15 +55,16 @@ struct ResultList {
 // The tasks of a launch of weight_slices. Their tiles are numbered through, too.
 struct TaskList : ResultList {
   unsigned tile_ends[kMostTasks];  // of the tiles of each task
+  size_t rows, slice;              // rows of all, and of a slice
 
   unsigned tiles() const { return tile_ends[count - 1]; }
+  unsigned slices() const { return static_cast<unsigned>(gpu::ceil_div(rows, slice)); }
   __device__ unsigned tiles_before(unsigned task) const {
     return task == 0 ? 0 : tile_ends[task - 1];
   }
 };
 
-// versions/grouped.hip: w and bias of all tasks = their sums over all slices, in the slices' order
-// sums (slices, results).
+// versions/grouped.hip: w and bias of all tasks = the sums of their parts, in the parts' order.
 void launch_add_slices(const ResultList& list, const float* sums, hipStream_t stream);
 
 inline TaskList list_tasks(const std::vector<WeightTask>& tasks, size_t rows) {
@@ -79,6 +81,10 @@ inline TaskList list_tasks(const std::vector<WeightTask>& tasks, size_t rows) {
   const size_t wanted = size_t{gpu::multiprocessors()} * kBlocksWanted / std::max(tiles, 1u);
   const size_t slices = std::max(std::min(wanted, rows / kSliceRows), size_t{1});
   list.slice = gpu::ceil_div(gpu::ceil_div(rows, slices), WeightTile::kTileK) * WeightTile::kTileK;
+  for (unsigned task = 0; task < list.count; ++task) {  // the parts of all tasks lie together
+    list.begins[task] = list.sums_before(task), list.strides[task] = list.results();
+    list.parts[task] = list.slices();
+  }
   return list;
 }
 

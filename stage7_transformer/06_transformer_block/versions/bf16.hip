@@ -23,6 +23,10 @@ struct AddBias {
   __device__ float operator()(float sum, size_t, size_t col, const float*) const {
     return sum + bias[col];
   }
+  __device__ float2 two(float first, float second, size_t, size_t col) const {
+    const float2 b = load_two(bias, col);
+    return make_float2(first + b.x, second + b.y);
+  }
 };
 
 // sums = sum + bias, rounded for the backward pass; GELU of it is what is stored.
@@ -31,11 +35,17 @@ struct RoundAndActivate {
   bfloat16* sums;
   size_t cols;
   __device__ float operator()(float sum, size_t row, size_t col, const float*) const {
-    // exercise: add the bias, keep the sum rounded, return the GELU of what is not (about 3 lines)
     const float kept = sum + bias[col];
     sums[row * cols + col] = gpu::from_float<bfloat16>(kept);
-    return GeluTanh{}(kept);
-    // end exercise
+    return QuickGelu{}(kept);
+  }
+  // Two neighbours are one store. `sums` begins at a multiple of 4 bytes.
+  __device__ float2 two(float first, float second, size_t row, size_t col) const {
+    const float2 b = load_two(bias, col);
+    first += b.x, second += b.y;
+    *reinterpret_cast<gemm_mixed::TwoOf<bfloat16>*>(sums + row * cols + col) = {
+        gpu::from_float<bfloat16>(first), gpu::from_float<bfloat16>(second)};
+    return make_float2(QuickGelu{}(first), QuickGelu{}(second));
   }
 };
 
@@ -44,8 +54,8 @@ template <class Y, class Epilogue>
 static void multiply(Y* y, const bfloat16* x, const bfloat16* w, size_t rows, size_t out, size_t in,
                      const Epilogue& epilogue, hipStream_t stream) {
   constexpr gemm_mixed::Layout kLayout = gemm_mixed::Layout::NT;
-  gemm_mixed::best<gemm::Layouts<kLayout>>(
-      gemm_mixed::contiguous(kLayout, y, x, w, rows, out, in), epilogue, stream);
+  gemm_mixed::best<gemm::Layouts<kLayout>>(gemm_mixed::contiguous(kLayout, y, x, w, rows, out, in),
+                                           epilogue, stream);
 }
 
 // grad_x = grad_y w    grad_x (rows, in), grad_y (rows, out), w (out, in).
@@ -86,7 +96,7 @@ void chain_backward_bf16(const Gradients& grad, const BranchOut& grad_x, const B
   bfloat16 *grad_sums = w.grad_sums.data(), *grad_norm = w.grad_norm.data();
   gemm_mixed::best<gemm::Layouts<gemm_mixed::Layout::NN>>(
       product_of_x(grad_sums, grad_y.rounded, rounded.out_w, rows, C, wide),
-      TimesSlope<bfloat16>{kept.sums.data(), wide}, stream);
+      TimesGeluSlope<bfloat16>{kept.sums.data(), wide}, stream);
   gemm_mixed::best(product_of_x(grad_norm, grad_sums, rounded.fc_w, rows, wide, C), stream);
   // exercise: to the gradient of h, which is kept twice: for norm1's branch, and for the products
   // (about 5 lines)
@@ -99,10 +109,10 @@ void chain_backward_bf16(const Gradients& grad, const BranchOut& grad_x, const B
       product_of_x(w.grad_attended.data(), w.grad_h.data(), rounded.proj_w, rows, C, C), stream);
   const auto from = heads_of_qkv(static_cast<const bfloat16*>(kept.qkv.data()), shape);
   const auto to = heads_of_qkv(w.grad_qkv.data(), shape);
-  attention_backward::launch_flash_bf16(
-      to.q, to.k, to.v, heads_of(w.grad_attended.data(), shape),
-      heads_of(kept.attended.data(), shape), kept.lse.data(), from.q, from.k, from.v,
-      attention_problem(shape), w.attention.data(), stream);
+  attention_backward::launch_flash_bf16(to.q, to.k, to.v, heads_of(w.grad_attended.data(), shape),
+                                        heads_of(kept.attended.data(), shape), kept.lse.data(),
+                                        from.q, from.k, from.v, attention_problem(shape),
+                                        w.attention.data(), stream);
   gemm_mixed::best(product_of_x(grad_norm, w.grad_qkv.data(), rounded.qkv_w, rows, 3 * C, C),
                    stream);
   layernorm_backward::backward(grad.norm1_gain, grad.norm1_bias,

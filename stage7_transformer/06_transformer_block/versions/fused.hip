@@ -38,8 +38,8 @@ void expand_fused(float* hidden, float* sums, const float* x, size_t rows,
 void grad_sums_fused(float* grad_sums, const float* grad_y, const float* sums, size_t rows,
                      const dense::Layer& layer, hipStream_t stream) {
   gemm::best<gemm::Layouts<gemm::Layout::NN>>(
-      dense_backward::product_of_x(grad_sums, grad_y, rows, layer, 0), TimesSlope<float>{sums, layer.in},
-      stream);
+      dense_backward::product_of_x(grad_sums, grad_y, rows, layer, 0),
+      TimesGeluSlope<float>{sums, layer.in}, stream);
 }
 
 }  // namespace transformer_block

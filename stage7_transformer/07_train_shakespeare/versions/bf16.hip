@@ -1,4 +1,5 @@
-// bf16: the steps of fused with blocks of bf16. The parameters and the optimizer's states stay float.
+// bf16: the steps of fused with blocks of bf16. The parameters and the optimizer's states stay
+// float.
 #include <algorithm>
 
 #include "common/gpu.h"
@@ -13,9 +14,9 @@
 namespace train_shakespeare {
 
 // out[r, c] = in[r, c] rounded, and 0 for c >= cols    in (rows, cols), out (rows, pitch).
-// Fixes : rows of 65 numbers of bf16 begin at no multiple of 16 bytes, which products copy one
-//         element at a time.
-// Idea  : rows as long as the next multiple of 8, with zeros behind them: they add nothing to a sum.
+// Fixes : rows of 65 numbers of bf16 begin at no multiple of 16 bytes, and a product copies them
+//         element by element.
+// Idea  : rows as long as the next multiple of 8, with zeros at their ends: these add nothing.
 // Thread: thread t owns the elements t, t + threads, ... of out.
 // Costs : 4 bytes per element of in and 2 per element of out.
 static __global__ void round_rows(bfloat16* out, const float* in, size_t rows, size_t cols,
@@ -56,11 +57,10 @@ void queue_bf16(Training& t) {
                 t.drawn(), stream);
   forward(t.model, pass, batch, stream);
   const losses::Workspace of_losses = pass.losses.workspace();
-  softmax::launch_best(
-      pass.logits.data(), pass.logits.data(), rows, V,
-      losses::LossAndGradient{
-          {{pass.labels.data(), rows, V}, {rows}}, pass.logits.data(), of_losses},
-      stream);
+  softmax::launch_best(pass.logits.data(), pass.logits.data(), rows, V,
+                       losses::LossAndGradient{
+                           {{pass.labels.data(), rows, V}, {rows}}, pass.logits.data(), of_losses},
+                       stream);
   LAUNCH_ON(stream, round_rows, vector_add::grid_stride_blocks(rows * pass.pitch),
             vector_add::kBlock, 0, pass.grad_logits.data(), pass.logits.data(), rows, V,
             pass.pitch);
@@ -89,10 +89,10 @@ void queue_bf16(Training& t) {
     transformer_block::WorkspaceBf16& workspace = pass.workspaces[layer % 2];
     const bfloat16* const grad_y = pass.grad_x[layer + 1].data();
     if (layer + 2 < layers) weights.join(stream);  // the workspace is free again
-    transformer_block::chain_backward_bf16(
-        grad.blocks[layer], {branch, pass.grad_x[layer].data()}, {branch, grad_y},
-        pass.x[layer].data(), p.blocks[layer], pass.parameters.blocks[layer], pass.shape(batch),
-        *pass.kept[layer], workspace, stream);
+    transformer_block::chain_backward_bf16(grad.blocks[layer], {branch, pass.grad_x[layer].data()},
+                                           {branch, grad_y}, pass.x[layer].data(), p.blocks[layer],
+                                           pass.parameters.blocks[layer], pass.shape(batch),
+                                           *pass.kept[layer], workspace, stream);
     weights.fork(stream);
     transformer_block::weights_backward_bf16(grad.blocks[layer], grad_y, pass.shape(batch),
                                              *pass.kept[layer], workspace, weights[0]);
