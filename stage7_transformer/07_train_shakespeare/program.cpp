@@ -63,7 +63,7 @@ const Config& config_of(const Options& options) {
 
 }  // namespace
 
-std::vector<ChosenVersion> candidates(const Options& options) {
+std::vector<ChosenVersion> versions_of(const Options& options) {
   const Wanted precision = precision_of(options);
   // A version that is named runs, unless the precision is named, too, and is another one.
   const bool any = !options.versions.empty() && options.extra.count("--precision") == 0;
@@ -167,8 +167,8 @@ std::string missed_beside(const Options& options, const Settings& settings, cons
       options.training.learning_rate_given || !(options.training.optimizer == kDefaults.optimizer))
     return "";
   if (validation <= (1 + kBf16Share) * of_fp32) return "";
-  return train_toy::text("validation %.3f, promised within ", validation) +
-         train_toy::text("%g%% of ", 100 * kBf16Share) + train_toy::text("%.3f", of_fp32);
+  return train_toy::text("validation %.3f", validation) + ", promised within " +
+         train_toy::text("%g%%", 100 * kBf16Share) + train_toy::text(" of %.3f", of_fp32);
 }
 
 void show_text(const std::string& prompt, const std::string& written, Report& report) {

@@ -28,7 +28,7 @@ struct ChosenVersion {
 // Of --version and --precision: those that run, in the order of the table. Without either these are
 // the versions in float, and for the medium model those in bf16, too. Where there is one model to
 // train it is the best one.
-std::vector<ChosenVersion> candidates(const Options& options);
+std::vector<ChosenVersion> versions_of(const Options& options);
 
 // --config, or --size, or what is usual where the program runs. All four throw UsageError.
 Settings settings_of(const Options& options);

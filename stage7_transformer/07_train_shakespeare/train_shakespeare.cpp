@@ -122,10 +122,10 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   const auto memory =
       training::load_or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
   Training& training = *memory;
-  const std::vector<train_shakespeare::ChosenVersion> candidates =
-      train_shakespeare::candidates(options);
-  for (const auto& candidate : candidates)
-    if (candidate.precision == Precision::bf16)
+  const std::vector<train_shakespeare::ChosenVersion> versions =
+      train_shakespeare::versions_of(options);
+  for (const auto& chosen : versions)
+    if (chosen.precision == Precision::bf16)
       training::load_or_refuse([&] {
         const ModelSizes& s = settings.sizes;
         transformer_block::check_bf16({s.batch, s.context, s.width, s.heads});
@@ -139,7 +139,7 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
 
   HostTimer timer;
   std::map<Precision, std::unique_ptr<train_shakespeare::FirstSteps>> first_steps;
-  for (const auto& [version, precision] : candidates)
+  for (const auto& [version, precision] : versions)
     if (!resumes && missing(version.needs).empty() && first_steps.count(precision) == 0)
       first_steps[precision] =
           std::make_unique<train_shakespeare::FirstSteps>(training, data.corpus, precision);
@@ -149,7 +149,7 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   const training::Interrupt interrupt;
   Trained last;
   double of_fp32 = 0;  // the validation loss
-  for (const auto& [version, precision] : candidates) {
+  for (const auto& [version, precision] : versions) {
     Row row;
     row.name = version.name, row.lesson = version.lesson;
     row.skipped = missing(version.needs);
