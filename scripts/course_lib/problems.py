@@ -88,7 +88,7 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "attention_backward": [("attention", r"(?P<way>backward)   " + _ATTENTION)],
     "transformer_block": [
         ("transformer_block", r"(?P<way>forward|backward)   B=(?P<B>#) T=(?P<T>#) C=(?P<C>#) "
-                              r"H=(?P<H>#) float32")],
+                              r"H=(?P<H>#) (?P<precision>float32|bf16)")],
     "tensor": [
         ("view_copy", r"(?P<view>contiguous|NHWC of NCHW|\(HW,NC\) of \(NC,HW\)|\(W,H,NC\) of \(NC,H,W\)|"
                       r"expand \(N,C,1,1\)|expand \(H,W\)|every second column)   "

@@ -315,12 +315,13 @@ class Cases:
         except Exception as error:  # an interface that may change with any version
             return f"unknown ({first_line(error)})"
 
-    def transformer_block(self, way: str, B: int, T: int, C: int, H: int) -> Case:
+    def transformer_block(self, way: str, B: int, T: int, C: int, H: int, precision: str) -> Case:
         block = Block(C, H).to(self.device)
         names = [name for name, _ in block.named_parameters()]
 
         def forward(x, *parameters):
-            return torch.func.functional_call(block, dict(zip(names, parameters)), (x,))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16"):
+                return torch.func.functional_call(block, dict(zip(names, parameters)), (x,))
         inputs = [self.random(B, T, C), *(p.detach() for p in block.parameters())]
         if way == "forward":
             return Case(forward, inputs, compiles=True)

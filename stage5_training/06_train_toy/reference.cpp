@@ -39,12 +39,13 @@ Trajectory trajectory_cpu(const sequential::DoubleNetwork& network,
                           const std::vector<std::vector<float>>& parameters,
                           const Settings& settings, size_t batch, const Examples& examples,
                           size_t steps, const Twins& drift,
-                          const std::vector<sequential::Deviation>& twins) {
+                          const std::vector<sequential::Deviation>& twins,
+                          const sequential::DoubleNetwork* of_twins) {
   const auto make = [&](unsigned twin) {
     const sequential::Deviation none{false, 0, 0, true};
-    return Run{
-        DoubleModel(network, Twins::beside(parameters, twin), twin == 0 ? none : twins[twin - 1]),
-        twin};
+    return Run{DoubleModel(twin == 0 || of_twins == nullptr ? network : *of_twins,
+                           Twins::beside(parameters, twin), twin == 0 ? none : twins[twin - 1]),
+               twin};
   };
   return follow(
       steps, static_cast<unsigned>(twins.size()), drift, make, [&](Run& run, std::uint64_t t) {

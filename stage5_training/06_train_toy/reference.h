@@ -40,10 +40,12 @@ Trajectory trajectory_cpu(const sequential::Sequential& model, const std::vector
                           size_t steps, const Twins& drift);
 
 // The same of any layers, with a twin for each of these deviations, of which there is one or more.
+// of_twins: the layers of the twins, where they are others.
 Trajectory trajectory_cpu(const sequential::DoubleNetwork& network,
                           const std::vector<std::vector<float>>& parameters,
                           const Settings& settings, size_t batch, const Examples& examples,
                           size_t steps, const Twins& drift,
-                          const std::vector<sequential::Deviation>& twins);
+                          const std::vector<sequential::Deviation>& twins,
+                          const sequential::DoubleNetwork* of_twins = nullptr);
 
 }  // namespace train_toy

@@ -23,17 +23,21 @@
 
 #include <cstddef>
 
+#include "common/half.h"
 #include "common/version.h"
 
 namespace layernorm {
 
-// What a pass over rows x cols elements reads and writes beside x.
-struct Pass {
-  float *y, *mean, *rstd;
+// What a pass over rows x cols elements reads and writes beside x. Y: float or bfloat16.
+template <class Y>
+struct PassOf {
+  Y* y;
+  float *mean, *rstd;
   const float *gain, *bias;
   size_t rows, cols;
   float eps;
 };
+using Pass = PassOf<float>;
 
 // Throws std::invalid_argument for 0 columns, and for an eps that is negative or NaN. forward() and
 // forward_residual() call it; the launchers leave it to their caller.
@@ -48,6 +52,10 @@ void launch_row_cached(const Pass& pass, const float* x, hipStream_t stream = nu
 
 // What later steps call: y, and unless they are null mean and rstd (rows). y may be x.
 void forward(float* y, float* mean, float* rstd, const float* x, const float* gain,
+             const float* bias, size_t rows, size_t cols, float eps, hipStream_t stream = nullptr);
+// The same y, each element rounded to bf16 when it is stored, for a product of bf16: 6 bytes per
+// element, and no launch that rounds. y may not be x.
+void forward(gpu::bfloat16* y, float* mean, float* rstd, const float* x, const float* gain,
              const float* bias, size_t rows, size_t cols, float eps, hipStream_t stream = nullptr);
 
 using Launch = void (*)(const Pass& pass, const float* x, hipStream_t stream);

@@ -349,3 +349,30 @@ TEST_CASE("no rows write nothing; no columns and a bad eps are refused") {
   REQUIRE_THROWS_WITH(forward(p, p, p, p, p, p, 1, 1, -1.0f),
                       "layernorm: eps is -1.000000, and must be at least 0");
 }
+
+// The same y as in float, rounded: of every team, of rows that none can hold, and of any alignment.
+TEST_CASE("a y of bf16 is the rounded one, bit for bit") {
+  for (const size_t cols : {1, 5, 64, 384, 1000, 4096, 4097, 52000})
+    for (const size_t offset : {0, 1, 2, 4}) {
+      CAPTURE(cols, offset);
+      const Inputs in({3, cols});
+      Guarded<float> x(in.x, 0), gain(in.gain, 0), bias(in.bias, 0), y(in.x.size(), 0);
+      Guarded<float> mean(3, 0), rstd(3, 0), other_mean(3, 0), other_rstd(3, 0);
+      Guarded<gpu::bfloat16> rounded(in.x.size(), offset);
+      // Where the rows' alignment changes the team, the sums' order may change.
+      const size_t floats = offset % 4 == 0 ? 0 : 1;
+      Guarded<float> moved_x(in.x, floats);
+      launch_row_cached(
+          {y.data(), mean.data(), rstd.data(), gain.data(), bias.data(), 3, cols, 1e-5f},
+          moved_x.data(), nullptr);
+      forward(rounded.data(), other_mean.data(), other_rstd.data(), moved_x.data(), gain.data(),
+              bias.data(), 3, cols, 1e-5f);
+      const std::vector<float> want = y.to_host();
+      const std::vector<gpu::bfloat16> got = rounded.to_host();
+      REQUIRE(same_bits(mean.to_host(), other_mean.to_host()));
+      REQUIRE(same_bits(rstd.to_host(), other_rstd.to_host()));
+      for (size_t i = 0; i < want.size(); ++i)
+        REQUIRE(gpu::to_float(got[i]) == gpu::to_float(gpu::from_float<gpu::bfloat16>(want[i])));
+      REQUIRE(rounded.intact());
+    }
+}

@@ -54,6 +54,12 @@ void forward(float* y, float* mean, float* rstd, const float* x, const float* ga
   launch({y, mean, rstd, gain, bias, rows, cols, eps}, x, stream);
 }
 
+void forward(gpu::bfloat16* y, float* mean, float* rstd, const float* x, const float* gain,
+             const float* bias, size_t rows, size_t cols, float eps, hipStream_t stream) {
+  check(cols, eps);
+  launch_row_cached_bf16({y, mean, rstd, gain, bias, rows, cols, eps}, x, stream);
+}
+
 void forward_residual(float* sum, float* y, float* mean, float* rstd, const float* x,
                       const float* residual, const float* gain, const float* bias, size_t rows,
                       size_t cols, float eps, hipStream_t stream) {

@@ -8,6 +8,7 @@
 
 #include "common/options.h"
 #include "common/sample.h"
+#include "stage7_transformer/02_layernorm/layernorm.h"
 
 namespace layernorm {
 
@@ -34,5 +35,9 @@ RowSample choose_matrix_rows(const Shape& shape, std::uint64_t seed);
 // number of columns. Row i is equal to row i + kDistinctRows.
 inline constexpr std::size_t kDistinctRows = 61;
 std::vector<float> exact_rows(std::size_t rows, std::size_t cols);
+
+// versions/row_cached.hip and versions/welford.hip with a y of bf16.
+void launch_row_cached_bf16(const PassOf<gpu::bfloat16>& pass, const float* x, hipStream_t stream);
+void launch_welford_bf16(const PassOf<gpu::bfloat16>& pass, const float* x, hipStream_t stream);
 
 }  // namespace layernorm

@@ -22,18 +22,24 @@
 #include <cstddef>
 
 #include "common/device_parts.h"
+#include "common/half.h"
 #include "common/version.h"
 
 namespace layernorm_backward {
 
 // What a pass over rows x cols elements reads and writes beside the gradients of gain and bias.
 // grad_residual, the gradient that goes past the layer, is added to grad_x unless it is null.
-// grad_x may be any of the matrices.
-struct Pass {
+// grad_x may be any of the matrices. G, of grad_y: float or bfloat16. `rounded`: grad_x once more,
+// in bf16, unless it is null.
+template <class G>
+struct PassOf {
   float* grad_x;
-  const float *grad_y, *x, *gain, *mean, *rstd, *grad_residual;
+  const G* grad_y;
+  const float *x, *gain, *mean, *rstd, *grad_residual;
   size_t rows, cols;
+  gpu::bfloat16* rounded = nullptr;
 };
+using Pass = PassOf<float>;
 
 // For matrices of at most so many rows and columns: memory of `parts`, or its own. No two streams
 // use it at the same time.
@@ -57,6 +63,9 @@ void backward(float* grad_x, float* grad_gain, float* grad_bias, const float* gr
               const float* x, const float* gain, const float* mean, const float* rstd,
               const float* grad_residual, size_t rows, size_t cols, Workspace& workspace,
               hipStream_t stream = nullptr);
+// The same where products of bf16 stand before and behind the layer.
+void backward(float* grad_gain, float* grad_bias, const PassOf<gpu::bfloat16>& pass,
+              Workspace& workspace, hipStream_t stream = nullptr);
 
 using Launch = void (*)(float* grad_gain, float* grad_bias, const Pass& pass, Workspace& workspace,
                         hipStream_t stream);

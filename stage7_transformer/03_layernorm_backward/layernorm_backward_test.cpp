@@ -141,7 +141,8 @@ TEST_CASE("a small grid goes round") {
         const Comparison result = check(version.launch, in, true);
         CHECK(result.ok);
       }
-      for (const Launch launch : {launch_separate_by_threads, launch_separate_by_blocks}) {
+      for (const Launch launch :
+           {launch_separate_by_threads<float>, launch_separate_by_blocks<float>}) {
         const Comparison result = check(launch, in, true);
         CHECK(result.ok);
       }
@@ -356,4 +357,55 @@ TEST_CASE("the program's check refuses one missing term", "[harness]") {
     require_refusals(columns.gain, cols, 0.3);
     require_refusals(columns.bias, cols, 0.5);
   }
+}
+
+// A grad_y of bf16 gives what floats of the same values give, but for products that a compiler
+// fuses with a sum, and grad_x once more, rounded.
+TEST_CASE("gradients of bf16 are those of the same floats, and rounded once more") {
+  using Bf16Pass = PassOf<gpu::bfloat16>;
+  using Bf16Launch = void (*)(float*, float*, const Bf16Pass&, Workspace&, hipStream_t);
+  const std::pair<Launch, Bf16Launch> launches[] = {
+      {launch_fused, launch_fused_bf16},
+      {launch_separate_by_threads<float>, launch_separate_by_threads<gpu::bfloat16>},
+      {launch_separate_by_blocks<float>, launch_separate_by_blocks<gpu::bfloat16>}};
+  for (const Shape& shape :
+       {Shape{3, 1}, Shape{7, 5}, Shape{5, 384}, Shape{3, 1152}, Shape{2, 8200}})
+    for (const auto& [launch, launch_bf16] : launches)
+      for (const size_t offset : {0, 4, 1}) {
+        CAPTURE(shape.rows, shape.cols, offset);
+        Inputs in(shape);
+        std::vector<gpu::bfloat16> grad_y;
+        for (float& value : in.grad_y) {
+          grad_y.push_back(gpu::from_float<gpu::bfloat16>(value));
+          value = gpu::to_float(grad_y.back());
+        }
+        Guarded<float> x(in.x, 0), gain(in.gain, 0), mean(in.mean, 0), rstd(in.rstd, 0);
+        Guarded<float> of_float(in.grad_y, offset % 4), grad_x(in.x.size(), 0);
+        Guarded<float> twice(in.x.size(), 0), sums(4 * shape.cols, 0);
+        Guarded<gpu::bfloat16> of_bf16(grad_y, offset), rounded(in.x.size(), offset);
+        Workspace workspace(shape.rows, shape.cols);
+        float *grad_gain = sums.data(), *grad_bias = grad_gain + shape.cols;
+        float *other_gain = grad_bias + shape.cols, *other_bias = other_gain + shape.cols;
+        launch(grad_gain, grad_bias,
+               {grad_x.data(), of_float.data(), x.data(), gain.data(), mean.data(), rstd.data(),
+                x.data(), shape.rows, shape.cols},
+               workspace, nullptr);
+        launch_bf16(other_gain, other_bias,
+                    {twice.data(), of_bf16.data(), x.data(), gain.data(), mean.data(), rstd.data(),
+                     x.data(), shape.rows, shape.cols, rounded.data()},
+                    workspace, nullptr);
+        const auto agree = [](float a, float b) {
+          return std::fabs(a - b) <= 1e-6f * (1 + std::fabs(b));
+        };
+        const std::vector<float> want = grad_x.to_host(), of_columns = sums.to_host();
+        const std::vector<float> exact = twice.to_host();
+        const std::vector<gpu::bfloat16> got = rounded.to_host();
+        for (size_t i = 0; i < want.size(); ++i) {
+          REQUIRE(agree(exact[i], want[i]));
+          REQUIRE(gpu::to_float(got[i]) == gpu::to_float(gpu::from_float<gpu::bfloat16>(exact[i])));
+        }
+        for (size_t c = 0; c < 2 * shape.cols; ++c)
+          REQUIRE(agree(of_columns[2 * shape.cols + c], of_columns[c]));
+        REQUIRE((rounded.intact() && twice.intact() && sums.intact()));
+      }
 }

@@ -40,12 +40,22 @@ void backward(float* grad_x, float* grad_gain, float* grad_bias, const float* gr
               hipStream_t stream) {
   layernorm::check(cols, 0);
 #if defined(GPU_BACKEND_CPU)
-  constexpr Launch launch = launch_separate_by_threads;
+  constexpr Launch launch = launch_separate_by_threads<float>;
 #else
   constexpr Launch launch = launch_fused;
 #endif
   launch(grad_gain, grad_bias, {grad_x, grad_y, x, gain, mean, rstd, grad_residual, rows, cols},
          workspace, stream);
+}
+
+void backward(float* grad_gain, float* grad_bias, const PassOf<gpu::bfloat16>& pass,
+              Workspace& workspace, hipStream_t stream) {
+  layernorm::check(pass.cols, 0);
+#if defined(GPU_BACKEND_CPU)
+  launch_separate_by_threads(grad_gain, grad_bias, pass, workspace, stream);
+#else
+  launch_fused_bf16(grad_gain, grad_bias, pass, workspace, stream);
+#endif
 }
 
 }  // namespace layernorm_backward

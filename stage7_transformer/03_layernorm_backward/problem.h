@@ -17,9 +17,15 @@ void launch_add_parts(float* grad_gain, float* grad_bias, const float* partials,
                       size_t cols, hipStream_t stream);
 
 // `separate` with a thread or with a block for each row of grad_x, in place of a wave.
-void launch_separate_by_threads(float* grad_gain, float* grad_bias, const Pass& pass,
+template <class G>
+void launch_separate_by_threads(float* grad_gain, float* grad_bias, const PassOf<G>& pass,
                                 Workspace& workspace, hipStream_t stream);
-void launch_separate_by_blocks(float* grad_gain, float* grad_bias, const Pass& pass,
+template <class G>
+void launch_separate_by_blocks(float* grad_gain, float* grad_bias, const PassOf<G>& pass,
                                Workspace& workspace, hipStream_t stream);
+
+// versions/fused.hip with gradients of bf16.
+void launch_fused_bf16(float* grad_gain, float* grad_bias, const PassOf<gpu::bfloat16>& pass,
+                       Workspace& workspace, hipStream_t stream);
 
 }  // namespace layernorm_backward

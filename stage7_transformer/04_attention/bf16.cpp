@@ -4,7 +4,22 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/program.h"
+#include "stage7_transformer/04_attention/attention.h"
+
 namespace attention {
+
+bool suits_wgmma(const Problem& problem) {
+  static const bool has_sm90 = missing(gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>).empty();
+  constexpr size_t kLeast = 33;
+  return has_sm90 && problem.D >= kLeast;
+}
+
+void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
+                  const ConstBf16View& v, const Problem& problem, hipStream_t stream) {
+  const auto launch = suits_wgmma(problem) ? launch_flash_wgmma : launch_flash_bf16;
+  launch(out, lse, q, k, v, problem, nullptr, stream);
+}
 
 void check_bf16(const Problem& problem, size_t most) {
   if (problem.D > most)

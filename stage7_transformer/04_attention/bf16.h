@@ -1,4 +1,4 @@
-// What the launchers for bf16 check on the host.
+// Attention of bf16 as later steps call it, and what its launchers check on the host.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,15 @@ void check_bf16(const Problem& problem, size_t most);
 
 // Whether the start of every row of all the views is aligned to 16 bytes.
 bool have_aligned_rows(std::initializer_list<ConstBf16View> views, size_t D);
+
+// Whether flash_wgmma is the version to take: a device with its instructions, and heads that fill
+// them. It multiplies heads of 64 or 128 numbers, and pads others with zeros.
+bool suits_wgmma(const Problem& problem);
+
+// launch_flash_wgmma where it suits, else launch_flash_bf16: what that takes, on every device that
+// has the matrix instructions of sm_80.
+void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
+                  const ConstBf16View& v, const Problem& problem, hipStream_t stream = nullptr);
 
 // Throws std::runtime_error: matrix instructions of sm_80 are NVIDIA's.
 [[noreturn]] void refuse_bf16();

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/half.h"
 #include "common/rounding.h"
 #include "stage5_training/05_sequential/reference.h"
 
@@ -87,6 +88,50 @@ Values results(const std::vector<Total<Number>>& sums) {
   Values values = zeros<Number>(sums.size());
   for (size_t i = 0; i < sums.size(); ++i) put(values, i, sums[i].result());
   return values;
+}
+
+// ---- bf16 -------------------------------------------------------------------------------------
+
+// bf16_twin: bf16 by another version, whose weights of attention are rounded otherwise.
+enum class Precision { fp32, bf16, bf16_twin };
+
+inline double nearest_bf16(double value) {
+  return static_cast<double>(
+      gpu::to_float(gpu::from_float<gpu::bfloat16>(static_cast<float>(value))));
+}
+
+// What a rounding to bf16 counts. Errors that are spread evenly within half a unit of the last of 8
+// digits have a deviation of 0.43 U on average: kLambda deviations.
+inline constexpr double kBf16Rounding = rounding::kLambda * 0.43 * gpu::kBfloat16Roundoff;
+
+// Numbers as a version stores them. Where no float that a version may have lies on the other side
+// of the middle between two numbers of bf16, the rounded one has no error. Else it has that of two
+// roundings, the reference's and the version's.
+template <class Number>
+Values stored(Values values, Precision precision) {
+  if (precision == Precision::fp32) return values;
+  for (size_t i = 0; i < values.value.size(); ++i) {
+    double& value = values.value[i];
+    if constexpr (kHasError<Number>) {
+      double& error = values.error[i];
+      error = nearest_bf16(value - error) == nearest_bf16(value + error)
+                  ? 0
+                  : std::hypot(error, std::sqrt(2) * kBf16Rounding * value);
+    }
+    value = nearest_bf16(value);
+  }
+  return values;
+}
+
+// A weight of attention, rounded to bf16 for the matrix unit. What is rounded depends on the
+// maximum of the keys seen so far, so that the nearest number is not known.
+template <class Number>
+Number as_factor(Number a, Precision precision) {
+  if (precision == Precision::fp32) return a;
+  if constexpr (kHasError<Number>)
+    return {a.value, std::hypot(a.error, kBf16Rounding * a.value)};
+  else
+    return precision == Precision::bf16_twin ? nearest_bf16(a) : a;
 }
 
 template <class Number>

@@ -63,7 +63,8 @@ Head head_of(const Shape& shape, size_t head) {
 // every key; and those of the logarithm of the sum, which the backward pass has in place of the
 // sum.
 template <class Number>
-void attend(Values& y, Values& probabilities, const Values& qkv, const Shape& shape) {
+void attend(Values& y, Values& probabilities, const Values& qkv, const Shape& shape,
+            Precision precision) {
   const size_t T = shape.T, D = shape.D();
   const Number factor = constant<Number>(1 / std::sqrt(static_cast<double>(D)));
   y = zeros<Number>(shape.rows() * shape.C);
@@ -96,7 +97,9 @@ void attend(Values& y, Values& probabilities, const Values& qkv, const Shape& sh
         if constexpr (kHasError<Number>)
           p.error = p.value * std::sqrt(mean + std::pow(scores[j].error, 2));
         put(probabilities, (number_of_head * T + i) * T + j, p);
-        for (size_t d = 0; d < D; ++d) sums[d].add(p, number<Number>(qkv, head.packed(2, j, d)));
+        const Number factor_of_v = as_factor(p, precision);
+        for (size_t d = 0; d < D; ++d)
+          sums[d].add(factor_of_v, number<Number>(qkv, head.packed(2, j, d)));
       }
       for (size_t d = 0; d < D; ++d) put(y, head.row(i, d), sums[d].result());
     }
@@ -104,10 +107,10 @@ void attend(Values& y, Values& probabilities, const Values& qkv, const Shape& sh
 }
 
 // grad_qkv of grad_y: with gP = grad_y v^T, gS = P (gP - sum over keys of P gP), the latter also
-// being the sum over d of grad_y y.
+// being the sum over d of grad_y y, which is how the version for bf16 computes it from its y.
 template <class Number>
 Values attend_backward(const Values& grad_y, const Values& qkv, const Values& y,
-                       const Values& probabilities, const Shape& shape) {
+                       const Values& probabilities, const Shape& shape, Precision precision) {
   const size_t T = shape.T, D = shape.D();
   const Number factor = constant<Number>(1 / std::sqrt(static_cast<double>(D)));
   std::vector<Total<Number>> sums(qkv.value.size());
@@ -129,14 +132,16 @@ Values attend_backward(const Values& grad_y, const Values& qkv, const Values& y,
         grad_p.push_back(sum.result());
         through_p.add(grad_p.back(), probability(j));
       }
+      Total<Number> through_y;
+      for (size_t d = 0; d < D; ++d) through_y.add(grad(d), number<Number>(y, head.row(i, d)));
       Number total = through_p.result();
-      if constexpr (kHasError<Number>) {  // both ways to the same number; a version takes one
-        Total<Number> through_y;
-        for (size_t d = 0; d < D; ++d) through_y.add(grad(d), number<Number>(y, head.row(i, d)));
+      if (precision != Precision::fp32)
+        total = through_y.result();
+      else if constexpr (kHasError<Number>)  // both ways to the same number; a version takes one
         total.error = std::fmax(total.error, through_y.result().error);
-      }
       for (size_t j = 0; j <= i; ++j) {
-        const Number p = probability(j), grad_s = p * (grad_p[j] - total) * factor;
+        const Number p = as_factor(probability(j), precision);
+        const Number grad_s = as_factor(probability(j) * (grad_p[j] - total) * factor, precision);
         for (size_t d = 0; d < D; ++d) {
           sums[head.packed(0, i, d)].add(grad_s, packed(1, j, d));
           sums[head.packed(1, j, d)].add(grad_s, packed(0, i, d));
@@ -154,7 +159,7 @@ Values attend_backward(const Values& grad_y, const Values& qkv, const Values& y,
 
 // ---- The block --------------------------------------------------------------------------------
 
-// The places in HostPass::kept.
+// The places in HostPass::kept. The last four: the matrices as the products read them.
 enum Part : size_t {
   kHat1,
   kRstd1,
@@ -167,11 +172,15 @@ enum Part : size_t {
   kNorm2,
   kSums,
   kHidden,
+  kQkvW,
+  kProjW,
+  kFcW,
+  kOutW,
   kCount
 };
 
-Values linear(const Values& x, const std::vector<Values>& p, size_t first, size_t rows) {
-  return sequential::linear_cpu(x, p[first], p[first + 1], rows, Roundings::random);
+Values linear(const Values& x, const Values& w, const Values& bias, size_t rows) {
+  return sequential::linear_cpu(x, w, bias, rows, Roundings::random);
 }
 Values linear_backward(std::vector<Values>& gradients, const Values& grad_y, const Values& x,
                        const Values& w, size_t rows) {
@@ -179,38 +188,44 @@ Values linear_backward(std::vector<Values>& gradients, const Values& grad_y, con
 }
 
 template <class Number>
-Values forward_block(HostPass& pass, const Shape& shape) {
+Values forward_block(HostPass& pass, const Shape& shape, Precision precision) {
   const size_t rows = shape.rows(), C = shape.C;
+  const auto store = [&](const Values& values) { return stored<Number>(values, precision); };
   const std::vector<Values>& p = pass.parameters;
   std::vector<Values>& k = pass.kept;
   k.assign(kCount, {});
+  for (size_t i = 0; i < 4; ++i) k[kQkvW + i] = store(p[i < 2 ? 2 + 2 * i : 4 + 2 * i]);
   normalize<Number>(k[kHat1], k[kRstd1], pass.x, C);
-  k[kNorm1] = scale<Number>(k[kHat1], p[0], p[1]);
-  k[kQkv] = linear(k[kNorm1], p, 2, rows);
-  attend<Number>(k[kAttended], k[kProbabilities], k[kQkv], shape);
-  const Values h = added<Number>(pass.x, linear(k[kAttended], p, 4, rows));
+  k[kNorm1] = store(scale<Number>(k[kHat1], p[0], p[1]));
+  k[kQkv] = store(linear(k[kNorm1], k[kQkvW], p[3], rows));
+  attend<Number>(k[kAttended], k[kProbabilities], k[kQkv], shape, precision);
+  k[kAttended] = store(k[kAttended]);
+  const Values h = added<Number>(pass.x, linear(k[kAttended], k[kProjW], p[5], rows));
   normalize<Number>(k[kHat2], k[kRstd2], h, C);
-  k[kNorm2] = scale<Number>(k[kHat2], p[6], p[7]);
-  k[kSums] = linear(k[kNorm2], p, 8, rows);
-  k[kHidden] = gelu<Number>(k[kSums]);
-  return added<Number>(h, linear(k[kHidden], p, 10, rows));
+  k[kNorm2] = store(scale<Number>(k[kHat2], p[6], p[7]));
+  k[kSums] = linear(k[kNorm2], k[kFcW], p[9], rows);
+  k[kHidden] = store(gelu<Number>(k[kSums]));
+  k[kSums] = store(k[kSums]);
+  return added<Number>(h, linear(k[kHidden], k[kOutW], p[11], rows));
 }
 
 template <class Number>
 Values backward_block(std::vector<Values>& gradients, const Values& grad_y, const HostPass& pass,
-                      const Shape& shape) {
+                      const Shape& shape, Precision precision) {
   const size_t rows = shape.rows();
+  const auto store = [&](const Values& values) { return stored<Number>(values, precision); };
   const std::vector<Values>&p = pass.parameters, &k = pass.kept;
   std::vector<Values> norm1, qkv, proj, norm2, fc, out;
-  const Values grad_sums =
-      gelu_backward<Number>(linear_backward(out, grad_y, k[kHidden], p[10], rows), k[kSums]);
-  const Values grad_norm2 = linear_backward(fc, grad_sums, k[kNorm2], p[8], rows);
+  const Values grad_sums = store(gelu_backward<Number>(
+      linear_backward(out, store(grad_y), k[kHidden], k[kOutW], rows), k[kSums]));
+  const Values grad_norm2 = store(linear_backward(fc, grad_sums, k[kNorm2], k[kFcW], rows));
   const Values grad_h = added<Number>(
       grad_y, normalize_backward<Number>(norm2, grad_norm2, k[kHat2], k[kRstd2], p[6]));
-  const Values grad_attended = linear_backward(proj, grad_h, k[kAttended], p[4], rows);
-  const Values grad_qkv =
-      attend_backward<Number>(grad_attended, k[kQkv], k[kAttended], k[kProbabilities], shape);
-  const Values grad_norm1 = linear_backward(qkv, grad_qkv, k[kNorm1], p[2], rows);
+  const Values grad_attended =
+      store(linear_backward(proj, store(grad_h), k[kAttended], k[kProjW], rows));
+  const Values grad_qkv = store(attend_backward<Number>(grad_attended, k[kQkv], k[kAttended],
+                                                        k[kProbabilities], shape, precision));
+  const Values grad_norm1 = store(linear_backward(qkv, grad_qkv, k[kNorm1], k[kQkvW], rows));
   const Values grad_x = added<Number>(
       grad_h, normalize_backward<Number>(norm1, grad_norm1, k[kHat1], k[kRstd1], p[0]));
   for (const std::vector<Values>* part : {&norm1, &qkv, &proj, &norm2, &fc, &out})
@@ -260,20 +275,22 @@ std::vector<sequential::Parameter> DoubleBlock::parameters() const {
 
 Values DoubleBlock::forward_cpu(HostPass& pass) const {
   const Shape shape{pass.batch, shape_.T, shape_.C, shape_.H};
-  return pass.x.error.empty() ? forward_block<double>(pass, shape)
-                              : forward_block<Approximate>(pass, shape);
+  return pass.x.error.empty() ? forward_block<double>(pass, shape, precision_)
+                              : forward_block<Approximate>(pass, shape, precision_);
 }
 
 Values DoubleBlock::backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
                                  const HostPass& pass) const {
   const Shape shape{pass.batch, shape_.T, shape_.C, shape_.H};
-  return pass.x.error.empty() ? backward_block<double>(gradients, grad_y, pass, shape)
-                              : backward_block<Approximate>(gradients, grad_y, pass, shape);
+  return pass.x.error.empty()
+             ? backward_block<double>(gradients, grad_y, pass, shape, precision_)
+             : backward_block<Approximate>(gradients, grad_y, pass, shape, precision_);
 }
 
 Reference block_cpu(const std::vector<float>& x, const std::vector<float>& grad_y,
-                    const std::vector<std::vector<float>>& p, const Shape& shape) {
-  const DoubleBlock block(shape);
+                    const std::vector<std::vector<float>>& p, const Shape& shape,
+                    Precision precision) {
+  const DoubleBlock block(shape, precision);
   HostPass pass{dense::exactly(x), sequential::exactly(p), shape.B};
   Reference result;
   result.y = block.forward_cpu(pass);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stage5_training/05_sequential/reference.h"
+#include "stage7_transformer/06_transformer_block/double_numbers.h"
 #include "stage7_transformer/06_transformer_block/problem.h"
 
 namespace transformer_block {
@@ -30,11 +31,13 @@ class DoubleNorm : public sequential::DoubleLayer {
   size_t channels_;
 };
 
-// A block. A sample is a sequence: T rows of C numbers. The parameters are those of Tensors.
+// A block. A sample is a sequence: T rows of C numbers. The parameters are those of Tensors. In
+// bf16 it rounds what the version of that name stores with 16 bits.
 class DoubleBlock : public sequential::DoubleLayer {
  public:
   // Sequences as shape.B of them has; a pass may have another number.
-  explicit DoubleBlock(const Shape& shape) : shape_(shape) {}
+  explicit DoubleBlock(const Shape& shape, Precision precision = Precision::fp32)
+      : shape_(shape), precision_(precision) {}
 
   std::string description() const override;
   std::vector<sequential::Parameter> parameters() const override;
@@ -44,6 +47,7 @@ class DoubleBlock : public sequential::DoubleLayer {
 
  private:
   Shape shape_;
+  Precision precision_;
 };
 
 // y, grad_x and the parameters' gradients, in the order of Tensors.
@@ -54,6 +58,7 @@ struct Reference {
 
 // Forward and backward of x and grad_y (B, T, C); the errors are bounds.
 Reference block_cpu(const std::vector<float>& x, const std::vector<float>& grad_y,
-                    const std::vector<std::vector<float>>& p, const Shape& shape);
+                    const std::vector<std::vector<float>>& p, const Shape& shape,
+                    Precision precision = Precision::fp32);
 
 }  // namespace transformer_block

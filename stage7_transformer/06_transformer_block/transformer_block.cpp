@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "common/random.h"
 #include "common/sizes.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage7_transformer/06_transformer_block/bf16.h"
 #include "stage7_transformer/06_transformer_block/reference.h"
 
 using namespace transformer_block;
@@ -61,91 +63,189 @@ Comparison compare_part(const DeviceBuffer<float>& got, const Values& want, size
       [&](size_t i) { return want.error[i]; });
 }
 
-void run(const Shape& shape, const Options& options, Report& report) {
-  const size_t n = shape.rows() * shape.C, of_sequence = shape.T * shape.C;
-  const std::vector<std::vector<float>> host = make_parameters(shape.C, options.seed);
-  std::vector<DeviceBuffer<float>> values, gradients;
-  std::vector<const float*> from;
-  std::vector<float*> to;
-  for (const std::vector<float>& parameter : host) {
-    values.emplace_back(parameter), gradients.emplace_back(parameter.size());
-    from.push_back(values.back().data()), to.push_back(gradients.back().data());
+// A block's arrays, and what is expected of them. Checked is one sequence, the last: sequences do
+// not see one another, and where grad_y is 0 everywhere else, the parameters' gradients are those
+// of this one. Timed is the whole batch.
+struct BlockArrays {
+  BlockArrays(const Shape& of, const Options& options)
+      : shape(of),
+        n(shape.rows() * shape.C),
+        of_sequence(shape.T * shape.C),
+        host(make_parameters(shape.C, options.seed)),
+        x(random_rows(n, options.seed, 1)),
+        grad_y(random_rows(n, options.seed, 2)),
+        d_x(x),
+        d_grad_y(grad_y),
+        d_only_last(only_last()),
+        y(n),
+        grad_x(n),
+        from_y(d_grad_y.data()) {
+    for (const std::vector<float>& parameter : host) {
+      values.emplace_back(parameter), gradients.emplace_back(parameter.size());
+      from.push_back(values.back().data()), to.push_back(gradients.back().data());
+      outputs.push_back({to.back(), gradients.back().bytes()});
+    }
+    outputs.push_back({grad_x.data(), grad_x.bytes()});
+    parameters = tensors_of<const float*>(from), gradient = tensors_of<float*>(to);
   }
-  const Parameters parameters = tensors_of<const float*>(from);
-  const Gradients gradient = tensors_of<float*>(to);
-
-  // What is checked is one sequence, the last: sequences do not see one another, and where grad_y
-  // is 0 everywhere else, the parameters' gradients are those of this one. Timed is the whole
-  // batch.
-  const std::vector<float> x = random_rows(n, options.seed, 1);
-  const std::vector<float> grad_y = random_rows(n, options.seed, 2);
-  const auto last = [&](const std::vector<float>& rows) {
-    return std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(of_sequence), rows.end());
-  };
-  std::vector<float> only_last(n);
-  std::copy(grad_y.end() - static_cast<std::ptrdiff_t>(of_sequence), grad_y.end(),
-            only_last.end() - static_cast<std::ptrdiff_t>(of_sequence));
-  const HostTimer timer;
-  const Reference want = block_cpu(last(x), last(grad_y), host, {1, shape.T, shape.C, shape.H});
-  const double reference_ms = timer.ms();
-  const std::string sampled =
-      shape.B == 1 ? "" : "checked on 1 of " + std::to_string(shape.B) + " sequences";
-
-  const DeviceBuffer<float> d_x(x), d_grad_y(grad_y), d_only_last(only_last);
-  DeviceBuffer<float> y(n), grad_x(n);
-  const std::string problem = "B=" + std::to_string(shape.B) + " T=" + std::to_string(shape.T) +
-                              " C=" + std::to_string(shape.C) + " H=" + std::to_string(shape.H) +
-                              " float32";
-  const Work work{0, operations(shape), Work::Limit::fma};
-  std::vector<std::unique_ptr<SavedActivations>> kept;
-  for (const auto& version : kVersions)
-    kept.push_back(std::make_unique<SavedActivations>(shape, version.launch));
-  Workspace workspace(shape);
-
-  report.table("forward   " + problem, reference_ms, sampled);
-  Measurement forwards(options);
-  for (size_t i = 0; i < std::size(kVersions); ++i) {
+  // Returns how long the reference took.
+  double expect(Precision precision) {
+    const HostTimer timer;
+    want = block_cpu(last(x), last(grad_y), host, {1, shape.T, shape.C, shape.H}, precision);
+    return timer.ms();
+  }
+  std::string problem(const char* way, const char* type) const {
+    return std::string(way) + "   B=" + std::to_string(shape.B) + " T=" + std::to_string(shape.T) +
+           " C=" + std::to_string(shape.C) + " H=" + std::to_string(shape.H) + " " + type;
+  }
+  std::string sampled() const {
+    return shape.B == 1 ? "" : "checked on 1 of " + std::to_string(shape.B) + " sequences";
+  }
+  Measured forward_pass(double bytes, Work::Limit limit, std::function<void(hipStream_t)> launch) {
     char note[64];
-    std::snprintf(note, sizeof note, "keeps %.3g MB", static_cast<double>(kept[i]->bytes()) / 1e6);
-    Measured measured{work,
-                      [&, i](hipStream_t stream) {
-                        forward(y.data(), d_x.data(), parameters, shape, *kept[i],
-                                kVersions[i].launch, stream);
-                      },
+    std::snprintf(note, sizeof note, "keeps %.3g MB", bytes / 1e6);
+    Measured measured{{0, operations(shape), limit},
+                      std::move(launch),
                       [&] { return compare_part(y, want.y, n - of_sequence); },
                       {{y.data(), y.bytes()}}};
     measured.note = note, measured.shape = {shape.T, shape.C};
-    forwards.version(kVersions[i], std::move(measured));
+    return measured;
   }
+  // `check` is called before the launch that is checked, which reads from_y.
+  Measured backward_pass(
+      Work::Limit limit, std::function<void(hipStream_t)> launch,
+      std::function<void()> check = [] {}) {
+    return {{0, 2 * operations(shape), limit},
+            std::move(launch),
+            [this, check] {
+              from_y = d_grad_y.data();
+              std::vector<Comparison> parts{compare_part(grad_x, want.grad_x, n - of_sequence)};
+              for (size_t k = 0; k < kTensors; ++k)
+                parts.push_back(compare_part(gradients[k], want.gradients[k], 0));
+              check();
+              return together(parts);
+            },
+            outputs,
+            [this, check] {
+              from_y = d_only_last.data();
+              check();
+            }};
+  }
+
+  Shape shape;
+  size_t n, of_sequence;
+  std::vector<std::vector<float>> host;
+  std::vector<float> x, grad_y;
+  std::vector<DeviceBuffer<float>> values, gradients;
+  std::vector<const float*> from;
+  std::vector<float*> to;
+  Parameters parameters;
+  Gradients gradient;
+  DeviceBuffer<float> d_x, d_grad_y, d_only_last, y, grad_x;
+  const float* from_y;
+  std::vector<std::pair<void*, size_t>> outputs;  // of the backward pass
+  Reference want;
+
+ private:
+  std::vector<float> last(const std::vector<float>& rows) const {
+    return std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(of_sequence), rows.end());
+  }
+  std::vector<float> only_last() const {
+    std::vector<float> rows(n);
+    std::copy(grad_y.end() - static_cast<std::ptrdiff_t>(of_sequence), grad_y.end(),
+              rows.end() - static_cast<std::ptrdiff_t>(of_sequence));
+    return rows;
+  }
+};
+
+void run(BlockArrays& a, const Options& options, Report& report) {
+  const double reference_ms = a.expect(Precision::fp32);
+  std::vector<std::unique_ptr<SavedActivations>> kept;
+  for (const auto& version : kVersions)
+    kept.push_back(std::make_unique<SavedActivations>(a.shape, version.launch));
+  Workspace workspace(a.shape);
+
+  report.table(a.problem("forward", "float32"), reference_ms, a.sampled());
+  Measurement forwards(options);
+  for (size_t i = 0; i < std::size(kVersions); ++i)
+    forwards.version(kVersions[i], a.forward_pass(static_cast<double>(kept[i]->bytes()),
+                                                  Work::Limit::fma, [&, i](hipStream_t stream) {
+                                                    forward(a.y.data(), a.d_x.data(), a.parameters,
+                                                            a.shape, *kept[i], kVersions[i].launch,
+                                                            stream);
+                                                  }));
   forwards.run(report);
 
-  report.table("backward   " + problem, 0, sampled);
+  report.table(a.problem("backward", "float32"), 0, a.sampled());
   Measurement backwards(options);
   const dense_backward::Branches branches;
-  const float* from_y = d_grad_y.data();
-  std::vector<std::pair<void*, size_t>> outputs{{grad_x.data(), grad_x.bytes()}};
-  for (DeviceBuffer<float>& buffer : gradients) outputs.push_back({buffer.data(), buffer.bytes()});
   for (size_t i = 0; i < std::size(kVersions); ++i) {
     if (!options.wants(kVersions[i].name)) continue;
-    forward(y.data(), d_x.data(), parameters, shape, *kept[i], kVersions[i].launch);
-    Measured measured{
-        {0, 2 * work.operations, Work::Limit::fma},
-        [&, i](hipStream_t stream) {
-          backward(gradient, grad_x.data(), from_y, d_x.data(), parameters, shape, *kept[i],
-                   workspace, kVersions[i].launch, {stream, &branches});
-        },
-        [&] {
-          from_y = d_grad_y.data();
-          std::vector<Comparison> parts{compare_part(grad_x, want.grad_x, n - of_sequence)};
-          for (size_t k = 0; k < kTensors; ++k)
-            parts.push_back(compare_part(gradients[k], want.gradients[k], 0));
-          return together(parts);
-        },
-        outputs,
-        [&] { from_y = d_only_last.data(); }};
-    backwards.version(kVersions[i], std::move(measured));
+    forward(a.y.data(), a.d_x.data(), a.parameters, a.shape, *kept[i], kVersions[i].launch);
+    backwards.version(kVersions[i], a.backward_pass(Work::Limit::fma, [&, i](hipStream_t stream) {
+      backward(a.gradient, a.grad_x.data(), a.from_y, a.d_x.data(), a.parameters, a.shape, *kept[i],
+               workspace, kVersions[i].launch, {stream, &branches});
+    }));
   }
   backwards.run(report);
+}
+
+// The weights' copies, and grad_y's, are made before the clock runs: by the optimizer, and by the
+// block above (step 7.7).
+void run_bf16(BlockArrays& a, const Options& options, Report& report) {
+  const auto& version = kBf16Versions[0];
+  const bool can_run = missing(version.needs).empty();
+  const double reference_ms = can_run ? a.expect(Precision::bf16) : 0;
+  SavedBf16 kept(a.shape);
+  WorkspaceBf16 workspace(a.shape);
+  std::vector<DeviceBuffer<bfloat16>> copies;
+  std::vector<const bfloat16*> from;
+  for (const DeviceBuffer<float>& values : a.values) {
+    from.push_back(copies.emplace_back(values.size()).data());
+    gemm_mixed::launch_round(copies.back().data(), values.data(), values.size());
+  }
+  const RoundedParameters rounded = tensors_of<const bfloat16*>(from);
+  DeviceBuffer<bfloat16> rounded_y(a.n), rounded_x(a.n);
+  const auto round_y = [&] { gemm_mixed::launch_round(rounded_y.data(), a.from_y, a.n); };
+  round_y();
+  const auto run_forward = [&](hipStream_t stream) {
+    forward_bf16(a.y.data(), a.d_x.data(), a.parameters, rounded, a.shape, kept, stream);
+  };
+
+  report.table(a.problem("forward", "bf16"), reference_ms, a.sampled());
+  Measurement forwards(options), backwards(options);
+  forwards.version(
+      version, a.forward_pass(static_cast<double>(kept.bytes()), Work::Limit::none, run_forward));
+  forwards.run(report);
+
+  report.table(a.problem("backward", "bf16"), 0, a.sampled());
+  const dense_backward::Branches branches;
+  if (can_run) run_forward(nullptr);
+  backwards.version(version, a.backward_pass(
+                                 Work::Limit::none,
+                                 [&](hipStream_t stream) {
+                                   chain_backward_bf16(
+                                       a.gradient, {a.grad_x.data(), rounded_x.data()},
+                                       {a.from_y, rounded_y.data()}, a.d_x.data(), a.parameters,
+                                       rounded, a.shape, kept, workspace, stream);
+                                   weights_backward_bf16(a.gradient, rounded_y.data(), a.shape,
+                                                         kept, workspace, stream);
+                                 },
+                                 round_y));
+  backwards.run(report);
+}
+
+// Of every precision that is asked for.
+void run_all(const Shape& shape, const Options& options, Report& report) {
+  BlockArrays arrays(shape, options);
+  if (wants_any(options, kVersions)) run(arrays, options, report);
+  if (wants_any(options, kBf16Versions)) run_bf16(arrays, options, report);
+}
+
+std::vector<VersionInfo> all_versions() {
+  std::vector<VersionInfo> infos = version_infos(kVersions);
+  for (const VersionInfo& info : version_infos(kBf16Versions)) infos.push_back(info);
+  return infos;
 }
 
 }  // namespace
@@ -156,7 +256,7 @@ int main(int argc, char** argv) {
       "transformer_block",
       "attention and a feed-forward network, with residuals",
       {{"B", 64, 4, 2}, {"T", 256, 64, 17}, {"C", 384, 64, 24}, {"H", 6, 4, 3}},
-      version_infos(kVersions)};
+      all_versions()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const Shape shape{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};
@@ -176,9 +276,9 @@ int main(int argc, char** argv) {
                                    (length * (40 * width + 4 * heads * length) + 2 * weights) +
                                sizeof(float) * (6 * rows * width + 2 * weights));
     report.limits(timing::measure_limits(options));
-    run(shape, options, report);
+    run_all(shape, options, report);
     // The other model of step 7.7: its products are so small that launches count.
     const bool usual = !options.sizes_given && !options.quick;
-    if (usual && std::string(gpu::kBackend) != "cpu") run({32, 128, 64, 4}, options, report);
+    if (usual && std::string(gpu::kBackend) != "cpu") run_all({32, 128, 64, 4}, options, report);
   });
 }

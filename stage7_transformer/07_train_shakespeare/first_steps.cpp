@@ -14,15 +14,21 @@ namespace {
 // The host computes a step of so many operations in a second.
 constexpr double kMostReferenceOperations = 4e9;
 
+// Where there is no reference of bf16, its losses are held against those of floats. A loss is a
+// mean over all characters of a batch, of which each may be off by some U, up or down.
+constexpr double kBf16OfLoss = gpu::kBfloat16Roundoff / 4;
+
 }  // namespace
 
-FirstSteps::FirstSteps(Training& training, const Corpus& corpus)
+FirstSteps::FirstSteps(Training& training, const Corpus& corpus, Precision precision)
     : training_(training),
       corpus_(corpus),
+      precision_(precision),
       steps_(std::min(kCheckedSteps, training.schedules.size())),
       whole_(operations_of(training.model, 1) <= kMostReferenceOperations) {
   if (whole_)
-    want_ = trajectory_cpu(training.wanted(), corpus.train, parameters_of(training.model), steps_);
+    want_ = trajectory_cpu(training.wanted(), corpus.train, parameters_of(training.model), steps_,
+                           precision);
 }
 
 std::string FirstSteps::checked_text() const {
@@ -39,15 +45,18 @@ Comparison FirstSteps::check_forward() {
   const auto end = begin + static_cast<std::ptrdiff_t>(sizes.context);
   const Batch piece{{begin, end}, {begin + 1, end + 1}};
   const std::vector<std::vector<float>> parameters = parameters_of(training_.model);
-  const Layers layers(sizes, training_.model.vocabulary());
+  const bool is_bf16 = precision_ == Precision::bf16;
   const auto loss_of_piece = [&](unsigned twin) {
+    const Layers layers(sizes, training_.model.vocabulary(),
+                        is_bf16 && twin > 0 ? Precision::bf16_twin : precision_);
     sequential::DoubleModel run(layers.network(), train_toy::Twins::beside(parameters, twin),
                                 {false, 0, 0, true});
     return loss_cpu(run.forward(tokens_of(piece.tokens), 1), piece.labels).mean.value;
   };
   train_toy::Trajectory want;
   twins().add(want, loss_of_piece(0), {loss_of_piece(1)});
-  const double got = loss_of(training_.model, training_.plain, training_.train(), 1);
+  const double got = is_bf16 ? loss_of(training_.model, training_.bf16_pass(), training_.train(), 1)
+                             : loss_of(training_.model, training_.plain, training_.train(), 1);
   return train_toy::compare_losses({static_cast<float>(got)}, want);
 }
 
@@ -70,6 +79,8 @@ train_toy::Trajectory FirstSteps::of_operations() {
   train_toy::Twins drift = twins();
   for (size_t i = 0; i < steps_; ++i)
     if (!drift.add(want, static_cast<double>(losses[i]), {static_cast<double>(twin[i])})) break;
+  if (precision_ == Precision::bf16)
+    for (size_t i = 0; i < want.losses.size(); ++i) want.bounds[i] += kBf16OfLoss * want.losses[i];
   return want;
 }
 

@@ -9,7 +9,7 @@ Model::Model(const ModelSizes& sizes, size_t vocabulary) : sizes_(sizes), vocabu
   const auto add_tensor = [&](const std::string& name, const std::vector<size_t>& shape) {
     const size_t n = sequential::checked_product(shape, name);
     offsets.push_back(end);
-    end += gpu::ceil_div(n, 4) * 4;
+    end += gpu::ceil_div(n, 8) * 8;
     sequential::check_addressable(end <= sequential::kMostFloats, "this model");
     tensors_.push_back({name, shape, nullptr, nullptr, nullptr, nullptr, n});
   };
@@ -35,6 +35,11 @@ Model::Model(const ModelSizes& sizes, size_t vocabulary) : sizes_(sizes), vocabu
   parameters_ = pointers<const float*>([](const NamedTensor& tensor) { return tensor.w; });
   gradients_ = pointers<float*>([](const NamedTensor& tensor) { return tensor.grad; });
   HIP_CHECK(hipDeviceSynchronize());
+}
+
+Tensors<const gpu::bfloat16*> Model::pointers_into(const gpu::bfloat16* copy) const {
+  return pointers<const gpu::bfloat16*>(
+      [&](const NamedTensor& tensor) { return copy + (tensor.w - arena_.w); });
 }
 
 template <class Pointer, class Array>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/device_buffer.h"
+#include "common/half.h"
 #include "stage5_training/04_optimizers/optimizers.h"
 #include "stage5_training/05_sequential/layer.h"
 #include "stage7_transformer/06_transformer_block/problem.h"
@@ -29,8 +30,9 @@ struct Tensors {
 };
 
 // Four arrays of the same length, as in step 5.5's Sequential: tensor behind tensor, each at a
-// multiple of 16 bytes, with zeros in the gaps. It is no Sequential: an embedding reads numbers of
-// tokens instead of floats, and fused gradients run beside the blocks on streams of their own.
+// multiple of 8 elements, which are 16 bytes even in a copy of bf16, with zeros in the gaps. It is
+// no Sequential: an embedding reads numbers of tokens instead of floats, and fused gradients run
+// beside the blocks on streams of their own.
 class Model {
  public:
   // Throws std::invalid_argument where there is no such model. All parameters are 0.
@@ -54,6 +56,8 @@ class Model {
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   const Tensors<const float*>& parameters() const { return parameters_; }
   const Tensors<float*>& gradients() const { return gradients_; }
+  // The tensors of a copy of the arena's parameters. The head is the last one.
+  Tensors<const gpu::bfloat16*> pointers_into(const gpu::bfloat16* copy) const;
 
  private:
   template <class Pointer, class Array>

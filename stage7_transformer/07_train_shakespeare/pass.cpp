@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "stage7_transformer/07_train_shakespeare/bf16_pass.h"
+
 namespace train_shakespeare {
 
 Pass::Pass(const ModelSizes& wanted, size_t vocabulary, const transformer_block::Mode& how)
@@ -38,7 +40,8 @@ gemm::Product head_product(float* logits, const float* norm, const float* w, siz
   return p;
 }
 
-double loss_of(const Model& model, Pass& pass, const Text& text, size_t most) {
+template <class P>
+double loss_of(const Model& model, P& pass, const Text& text, size_t most) {
   const size_t T = pass.sizes.context, pieces = std::min((text.length - 1) / T, most);
   double sum = 0;
   for (size_t first = 0; first < pieces; first += pass.sizes.batch) {
@@ -53,5 +56,7 @@ double loss_of(const Model& model, Pass& pass, const Text& text, size_t most) {
   }
   return sum / static_cast<double>(pieces);
 }
+template double loss_of(const Model&, Pass&, const Text&, size_t);
+template double loss_of(const Model&, Bf16Pass&, const Text&, size_t);
 
 }  // namespace train_shakespeare

@@ -57,8 +57,9 @@ gemm::Product head_product(float* logits, const float* norm, const float* w, siz
 // versions/operations.hip.
 void forward(const Model& model, Pass& pass, size_t batch, hipStream_t stream);
 
-// The mean loss per character over as many whole pieces as the text has, at most `most` of them.
-// Waits for the device.
-double loss_of(const Model& model, Pass& pass, const Text& text, size_t most = ~size_t{0});
+// The mean loss per character over as many whole pieces as the text has, at most `most` of them. P:
+// Pass or Bf16Pass. Waits for the device.
+template <class P>
+double loss_of(const Model& model, P& pass, const Text& text, size_t most = ~size_t{0});
 
 }  // namespace train_shakespeare

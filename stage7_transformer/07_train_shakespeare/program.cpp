@@ -42,6 +42,16 @@ size_t count_of(const Options& options, const std::string& name, size_t least, s
   return count;
 }
 
+enum class Wanted { fp32, bf16, both };
+
+Wanted precision_of(const Options& options) {
+  const bool is_medium = given(options, "--config", "") == kConfigs[1].name;
+  const std::string name = given(options, "--precision", is_medium ? "both" : "fp32");
+  if (name != "fp32" && name != "bf16" && name != "both")
+    throw UsageError("--precision: '" + name + "' is none of fp32, bf16 and both");
+  return name == "fp32" ? Wanted::fp32 : name == "bf16" ? Wanted::bf16 : Wanted::both;
+}
+
 const Config& config_of(const Options& options) {
   const std::string name = given(options, "--config", kConfigs[0].name);
   const auto* const found = std::find_if(std::begin(kConfigs), std::end(kConfigs),
@@ -52,6 +62,23 @@ const Config& config_of(const Options& options) {
 }
 
 }  // namespace
+
+std::vector<ChosenVersion> versions_of(const Options& options) {
+  const Wanted precision = precision_of(options);
+  // A version that is named runs, unless the precision is named, too, and is another one.
+  const bool any = !options.versions.empty() && options.extra.count("--precision") == 0;
+  const bool one = options.training.one_version() && options.versions.empty();
+  std::vector<ChosenVersion> list;
+  if (any || precision != Wanted::bf16)
+    for (const auto& version : kVersions)
+      if (options.wants(version.name) && (!one || &version == &best()))
+        list.push_back({version, Precision::fp32});
+  if (any || precision == Wanted::bf16 || (precision == Wanted::both && !one))
+    for (const auto& version : kBf16Versions)
+      if (options.wants(version.name) && (!one || &version == &best_bf16()))
+        list.push_back({version, Precision::bf16});
+  return list;
+}
 
 Sampling sampling_of(const Options& options) {
   Sampling sampling;
@@ -130,6 +157,18 @@ std::string missed(const Options& options, const Settings& settings, const Data&
   if (promise == nullptr || (loss <= promise->loss && validation <= promise->loss)) return "";
   return train_toy::text("loss %.3f, ", loss) + train_toy::text("validation %.3f, ", validation) +
          train_toy::text("promised %.3f", promise->loss);
+}
+
+std::string missed_beside(const Options& options, const Settings& settings, const Data& data,
+                          double validation, double of_fp32) {
+  const Config& medium = kConfigs[1];
+  if (data.name != kRealText || !options.training.data.empty() || of_fp32 == 0 ||
+      &config_of(options) != &medium || settings.steps < medium.steps ||
+      options.training.learning_rate_given || !(options.training.optimizer == kDefaults.optimizer))
+    return "";
+  if (validation <= (1 + kBf16Share) * of_fp32) return "";
+  return train_toy::text("validation %.3f", validation) + ", promised within " +
+         train_toy::text("%g%%", 100 * kBf16Share) + train_toy::text(" of %.3f", of_fp32);
 }
 
 void show_text(const std::string& prompt, const std::string& written, Report& report) {

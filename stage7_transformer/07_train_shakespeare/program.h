@@ -4,11 +4,15 @@
 
 #include <string>
 
+#include <vector>
+
 #include "common/options.h"
 #include "common/report.h"
+#include "stage7_transformer/07_train_shakespeare/reference.h"
 #include "stage7_transformer/07_train_shakespeare/sampling.h"
 #include "stage7_transformer/07_train_shakespeare/settings.h"
 #include "stage7_transformer/07_train_shakespeare/shakespeare_data.h"
+#include "stage7_transformer/07_train_shakespeare/training.h"
 
 namespace train_shakespeare {
 
@@ -16,7 +20,17 @@ inline constexpr size_t kWritten = 200;  // characters, unless asked for others
 
 // ---- The command line -------------------------------------------------------------------------
 
-// --config, or --size, or what is usual where the program runs. All three throw UsageError.
+// A version that is run, and what its blocks multiply.
+struct ChosenVersion {
+  Version<Launch> version;
+  Precision precision;
+};
+// Of --version and --precision: those that run, in the order of the table. Without either these are
+// the versions in float, and for the medium model those in bf16, too. Where there is one model to
+// train it is the best one.
+std::vector<ChosenVersion> versions_of(const Options& options);
+
+// --config, or --size, or what is usual where the program runs. All four throw UsageError.
 Settings settings_of(const Options& options);
 // Of --temperature, --top-k and --seed.
 Sampling sampling_of(const Options& options);
@@ -42,6 +56,11 @@ Data find_data(const Options& options, Report& report);
 // none. `validation` is the loss on the text that is not trained on.
 std::string missed(const Options& options, const Settings& settings, const Data& data, double loss,
                    double validation);
+
+// The same of a training in bf16 beside one in float whose loss was `of_fp32`; 0: there was none.
+// "validation 2.380, promised within 1% of 2.341"
+std::string missed_beside(const Options& options, const Settings& settings, const Data& data,
+                          double validation, double of_fp32);
 
 void show_text(const std::string& prompt, const std::string& written, Report& report);
 

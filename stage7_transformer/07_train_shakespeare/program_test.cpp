@@ -24,6 +24,8 @@ TEST_CASE("the program refuses what it can't use, in one line", "[harness]") {
   const Folder folder;
   program.require_refusal("--config large", "neither small nor medium");
   program.require_refusal("--config small --size 1x1x4x4x1", "leave one away");
+  program.require_refusal("--precision half", "none of fp32, bf16 and both");
+  program.require_refusal("--quick --precision bf16 --size 1x1x130x4x1", "in bf16 up to 128");
   program.require_refusal("--size 1x3x8x4x1", "multiple of 3 heads");
   program.require_refusal("--size 1x2x1024x8x1", "heads of 512 channels");
   program.require_refusal("--size 1x0x8x4x1", "at least 1");
@@ -127,6 +129,47 @@ TEST_CASE("what a training was promised to reach: after enough steps, of the tex
   options.extra["--config"] = "small";
   CHECK(!said(9, 9).empty());
   CHECK(missed(options, settings, {corpus(), "the course's own play"}, 9, 9).empty());
+}
+
+TEST_CASE("which versions run, of which precision", "[harness]") {
+  const auto names = [](const Options& options) {
+    std::string all;
+    for (const ChosenVersion& chosen : versions_of(options))
+      all += std::string(all.empty() ? "" : " ") + chosen.version.name;
+    return all;
+  };
+  const std::string floats = "operations fused graph", halves = "bf16 bf16_graph";
+  Options options;
+  CHECK(names(options) == floats);
+  options.extra["--config"] = "medium";
+  CHECK(names(options) == floats + " " + halves);
+  options.training.checkpoint = "file";
+  CHECK(names(options) == best().name);
+  options.extra["--precision"] = "bf16";
+  CHECK(names(options) == best_bf16().name);
+  options.training.checkpoint = "", options.extra["--precision"] = "fp32";
+  CHECK(names(options) == floats);
+  options = {};
+  options.versions = {"bf16"};
+  CHECK(names(options) == "bf16");
+}
+
+TEST_CASE("the medium model in bf16 must be as good as in float, but for a percent", "[harness]") {
+  const Data data{corpus(), kRealText};
+  Settings settings;
+  settings.steps = kConfigs[1].steps;
+  Options options;
+  options.training.optimizer = kDefaults.optimizer;
+  options.extra["--config"] = "medium";
+  const auto said = [&](double validation, double of_fp32) {
+    return missed_beside(options, settings, data, validation, of_fp32);
+  };
+  CHECK(said(2.36, 2.34).empty());
+  CHECK(said(2.38, 2.34) == "validation 2.380, promised within 1% of 2.340");
+  CHECK(!said(std::nan(""), 2.34).empty());
+  CHECK(said(2.38, 0).empty());
+  settings.steps -= 1;
+  CHECK(said(9, 2.34).empty());
 }
 
 // ---- The real text ----------------------------------------------------------------------------

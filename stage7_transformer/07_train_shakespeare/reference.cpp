@@ -53,25 +53,32 @@ Values DoubleEmbedding::backward_cpu(std::vector<Values>& gradients, const Value
 }
 
 Values DoubleHead::forward_cpu(HostPass& pass) const {
-  return sequential::linear_cpu(pass.x, pass.parameters[0], {}, pass.x.value.size() / width_,
+  pass.kept = {store(pass.x), store(pass.parameters[0])};
+  return sequential::linear_cpu(pass.kept[0], pass.kept[1], {}, pass.x.value.size() / width_,
                                 Roundings::random);
 }
 
 Values DoubleHead::backward_cpu(std::vector<Values>& gradients, const Values& grad_y,
                                 const HostPass& pass) const {
-  return sequential::linear_backward_cpu(gradients, grad_y, pass.x, pass.parameters[0],
-                                         pass.x.value.size() / width_, false, Roundings::random);
+  return store(sequential::linear_backward_cpu(gradients, store(grad_y), pass.kept[0], pass.kept[1],
+                                               pass.x.value.size() / width_, false,
+                                               Roundings::random));
+}
+
+Values DoubleHead::store(const Values& values) const {
+  return values.error.empty() ? transformer_block::stored<double>(values, precision_)
+                              : transformer_block::stored<Approximate>(values, precision_);
 }
 
 // ---- The model --------------------------------------------------------------------------------
 
-Layers::Layers(const ModelSizes& sizes, size_t vocabulary, size_t length)
+Layers::Layers(const ModelSizes& sizes, size_t vocabulary, size_t length, Precision precision)
     : blocks_(sizes.layers),
       length_(length),
       embedding_(vocabulary, sizes.context, sizes.width),
-      block_({1, length, sizes.width, sizes.heads}),
+      block_({1, length, sizes.width, sizes.heads}, precision),
       norm_(sizes.width),
-      head_(vocabulary, sizes.width) {}
+      head_(vocabulary, sizes.width, precision) {}
 
 sequential::DoubleNetwork Layers::network() const {
   sequential::DoubleNetwork network{{&embedding_}, length_, "Transformer"};
@@ -111,9 +118,13 @@ Batch batch_of(const Settings& settings, const std::vector<std::uint8_t>& text,
 train_toy::Trajectory trajectory_cpu(const Settings& settings,
                                      const std::vector<std::uint8_t>& text,
                                      const std::vector<std::vector<float>>& parameters,
-                                     size_t steps) {
+                                     size_t steps, Precision precision) {
   const std::vector<Schedule> list = schedules(settings);
-  const Layers layers(settings.sizes, parameters[0].size() / settings.sizes.width);
+  const size_t vocabulary = parameters[0].size() / settings.sizes.width;
+  const Layers layers(settings.sizes, vocabulary, precision);
+  const Layers of_twins(settings.sizes, vocabulary,
+                        precision == Precision::fp32 ? precision : Precision::bf16_twin);
+  const sequential::DoubleNetwork network_of_twins = of_twins.network();
   const train_toy::Examples pieces{
       [&](std::uint64_t step) { return tokens_of(batch_of(settings, text, step).tokens); },
       [&](std::uint64_t step, const Values& logits, bool stores_floats) {
@@ -121,7 +132,8 @@ train_toy::Trajectory trajectory_cpu(const Settings& settings,
       },
       [&](std::uint64_t step) { return list[step].hyper; }};
   return train_toy::trajectory_cpu(layers.network(), parameters, settings, settings.sizes.batch,
-                                   pieces, steps, twins(), {{false, 0, 0, true}});
+                                   pieces, steps, twins(), {{false, 0, 0, true}},
+                                   &network_of_twins);
 }
 
 }  // namespace train_shakespeare

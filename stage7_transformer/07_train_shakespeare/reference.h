@@ -16,6 +16,7 @@ namespace train_shakespeare {
 
 using sequential::HostPass;
 using sequential::Values;
+using transformer_block::Precision;
 
 // Pieces of text, one behind the other, and what comes next behind each character.
 struct Batch {
@@ -44,10 +45,12 @@ class DoubleEmbedding : public sequential::DoubleLayer {
   size_t vocabulary_, positions_, width_;
 };
 
-// logits = x w^T of each row of `width` numbers of a sample.
+// logits = x w^T of each row of `width` numbers of a sample. In bf16 x, w, and the gradients of x
+// and of the logits are rounded.
 class DoubleHead : public sequential::DoubleLayer {
  public:
-  DoubleHead(size_t vocabulary, size_t width) : vocabulary_(vocabulary), width_(width) {}
+  DoubleHead(size_t vocabulary, size_t width, Precision precision)
+      : vocabulary_(vocabulary), width_(width), precision_(precision) {}
 
   std::string description() const override { return "Head"; }
   std::vector<sequential::Parameter> parameters() const override {
@@ -58,15 +61,20 @@ class DoubleHead : public sequential::DoubleLayer {
                       const HostPass& pass) const override;
 
  private:
+  Values store(const Values& values) const;
+
   size_t vocabulary_, width_;
+  Precision precision_;
 };
 
 // The layers of a model that reads pieces of `length` characters. Its tensors are in the order of
 // Model::tensors().
 class Layers {
  public:
-  Layers(const ModelSizes& sizes, size_t vocabulary, size_t length);
-  Layers(const ModelSizes& sizes, size_t vocabulary) : Layers(sizes, vocabulary, sizes.context) {}
+  Layers(const ModelSizes& sizes, size_t vocabulary, size_t length,
+         Precision precision = Precision::fp32);
+  Layers(const ModelSizes& sizes, size_t vocabulary, Precision precision = Precision::fp32)
+      : Layers(sizes, vocabulary, sizes.context, precision) {}
 
   // For a DoubleModel, which this object must outlive.
   sequential::DoubleNetwork network() const;
@@ -95,6 +103,6 @@ inline constexpr size_t kCheckedSteps = 3;
 train_toy::Trajectory trajectory_cpu(const Settings& settings,
                                      const std::vector<std::uint8_t>& text,
                                      const std::vector<std::vector<float>>& parameters,
-                                     size_t steps);
+                                     size_t steps, Precision precision = Precision::fp32);
 
 }  // namespace train_shakespeare

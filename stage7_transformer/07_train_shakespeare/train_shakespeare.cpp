@@ -3,6 +3,7 @@
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 
 using train_shakespeare::Data;
 using train_shakespeare::ModelSizes;
+using train_shakespeare::Precision;
 using train_shakespeare::Settings;
 using train_shakespeare::Training;
 using train_toy::text;
@@ -120,6 +122,15 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   const auto memory =
       training::load_or_refuse([&] { return std::make_unique<Training>(settings, data.corpus); });
   Training& training = *memory;
+  const std::vector<train_shakespeare::ChosenVersion> versions =
+      train_shakespeare::versions_of(options);
+  for (const auto& chosen : versions)
+    if (chosen.precision == Precision::bf16)
+      training::load_or_refuse([&] {
+        const ModelSizes& s = settings.sizes;
+        transformer_block::check_bf16({s.batch, s.context, s.width, s.heads});
+        return 0;
+      });
   const bool resumes = options.training.resume;
   if (resumes) training::load_or_refuse([&] { training.resume(options.training.checkpoint); });
   if (training.steps == settings.steps)
@@ -127,26 +138,35 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
                      std::to_string(settings.steps) + " steps behind it");
 
   HostTimer timer;
-  std::unique_ptr<train_shakespeare::FirstSteps> first_steps;
-  if (!resumes)
-    first_steps = std::make_unique<train_shakespeare::FirstSteps>(training, data.corpus);
+  std::map<Precision, std::unique_ptr<train_shakespeare::FirstSteps>> first_steps;
+  for (const auto& [version, precision] : versions)
+    if (!resumes && missing(version.needs).empty() && first_steps.count(precision) == 0)
+      first_steps[precision] =
+          std::make_unique<train_shakespeare::FirstSteps>(training, data.corpus, precision);
   report.table(problem_text(data, training), timer.ms(),
-               resumes ? "" : first_steps->checked_text());
+               first_steps.empty() ? "" : first_steps.begin()->second->checked_text());
 
   const training::Interrupt interrupt;
   Trained last;
-  for (const TrainVersion& version : train_shakespeare::kVersions) {
-    const bool is_best = &version == &train_shakespeare::best();
-    if (options.training.one_version() && options.versions.empty() && !is_best) continue;
-    if (!options.wants(version.name)) continue;
+  double of_fp32 = 0;  // the validation loss
+  for (const auto& [version, precision] : versions) {
     Row row;
     row.name = version.name, row.lesson = version.lesson;
-    if (!resumes) row.check = first_steps->check(version);
+    row.skipped = missing(version.needs);
+    if (!row.skipped.empty()) {
+      report.add(row);
+      continue;
+    }
+    if (!resumes) row.check = first_steps[precision]->check(version);
     if (kTimes && !options.no_times && row.check.ok) {
       const std::uint64_t before = training.steps;
       last = run_steps(training, version, options, interrupt);
       add_training(row, last, training, static_cast<double>(training.steps - before));
       row.missed = train_shakespeare::missed(options, settings, data, last.loss, last.validation);
+      if (precision == Precision::fp32) of_fp32 = last.validation;
+      if (precision == Precision::bf16 && row.missed.empty())
+        row.missed =
+            train_shakespeare::missed_beside(options, settings, data, last.validation, of_fp32);
     }
     report.add(row);
     if (!row.check.ok && !options.training.checkpoint.empty())
@@ -154,6 +174,13 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   }
   if (last.validated.empty()) return;
   show_what_was_learnt(training, last, data, prompt, sampling, report);
+}
+
+std::vector<VersionInfo> all_versions() {
+  std::vector<VersionInfo> infos = version_infos(train_shakespeare::kVersions);
+  for (const VersionInfo& info : version_infos(train_shakespeare::kBf16Versions))
+    infos.push_back(info);
+  return infos;
 }
 
 // Throws UsageError where the training, or its reference, has no room.
@@ -187,10 +214,12 @@ int main(int argc, char** argv) {
                        {"width", small.width, small.width, 24},
                        {"context", small.context, small.context, 24},
                        {"batch", small.batch, small.batch, 5}},
-                      version_infos(train_shakespeare::kVersions)};
+                      all_versions()};
   program.training = train_shakespeare::kDefaults;
   program.extra = {
       {"--config", "small|medium", "the published sizes, in place of --size (default small)"},
+      {"--precision", "fp32|bf16|both",
+       "what blocks multiply; parameters stay fp32 (default fp32, with --config medium both)"},
       {"--generate", "NUMBER",
        "write so many characters with the model of --checkpoint, train not"},
       {"--prompt", "TEXT", "what the written text follows (default: a new line)"},

@@ -53,15 +53,22 @@ struct Promise {
 };
 inline constexpr Promise kPromises[] = {{100, 2.8}, {1000, 2.2}};  // the fewest steps first
 
+// The medium model, trained in bf16, is at most so much worse on the text that is not trained on
+// than trained in float.
+inline constexpr double kBf16Share = 0.01;
+
 // ---- The versions -----------------------------------------------------------------------------
 
 // Each queues `steps` more steps.
 void run_operations(Training& t, size_t steps);
 void run_fused(Training& t, size_t steps);
 void run_graph(Training& t, size_t steps);
+void run_bf16(Training& t, size_t steps);
+void run_bf16_graph(Training& t, size_t steps);
 
-// Queues one step of fused.
+// Queues one step of fused, or of bf16.
 void queue_fused(Training& t);
+void queue_bf16(Training& t);
 
 inline constexpr Version<Launch> kVersions[] = {
     {"operations", run_operations, "a kernel per operation, launched by the host"},
@@ -69,9 +76,20 @@ inline constexpr Version<Launch> kVersions[] = {
     {"graph", run_graph, "the same kernels, replayed from a graph"},
 };
 
+// With blocks of bf16, and parameters, states and losses of float.
+inline constexpr Version<Launch> kBf16Versions[] = {
+    {"bf16", run_bf16, "bf16 between the products, on matrix units", gemm_mixed::kNeedsOfMmaSync},
+    {"bf16_graph", run_bf16_graph, "the same kernels, replayed from a graph",
+     gemm_mixed::kNeedsOfMmaSync},
+};
+
 // The version to take where one is enough. A processor does not care how kernels are launched.
 inline const Version<Launch>& best() {
   return kVersions[std::string(gpu::kBackend) == "cpu" ? 1 : 2];
+}
+
+inline const Version<Launch>& best_bf16() {
+  return kBf16Versions[std::string(gpu::kBackend) == "cpu" ? 0 : 1];
 }
 
 }  // namespace train_shakespeare

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/device_buffer.h"
 #include "stage5_training/06_train_toy/trainer.h"
+#include "stage7_transformer/07_train_shakespeare/bf16_pass.h"
 #include "stage7_transformer/07_train_shakespeare/model.h"
 #include "stage7_transformer/07_train_shakespeare/pass.h"
 #include "stage7_transformer/07_train_shakespeare/pieces.h"
@@ -42,6 +44,13 @@ class Training : public train_toy::Trainer {
             model.sizes().batch};
   }
 
+  // The passes of the versions in bf16, whose memory is taken with the first of these calls. Throws
+  // std::invalid_argument for a model that bf16 can't train.
+  Bf16Pass& bf16_pass() {
+    if (bf16_ == nullptr) bf16_ = std::make_unique<Bf16Pass>(model);
+    return *bf16_;
+  }
+
   Vocabulary vocabulary;
   Model model;
   DeviceBuffer<std::uint8_t> train_text, validation_text;
@@ -50,6 +59,9 @@ class Training : public train_toy::Trainer {
   // What runs beside the chain of fused beside what the loss has on `branches`: the gradients of
   // the weights of even blocks, and of odd ones.
   dense_backward::Branches of_blocks[2];
+
+ private:
+  std::unique_ptr<Bf16Pass> bf16_;
 };
 
 // The loss of the step that has been launched goes to the curve, and the optimizer's schedule

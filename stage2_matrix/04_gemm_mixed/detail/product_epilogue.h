@@ -10,6 +10,7 @@
 
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/04_gemm_mixed/detail/chunk.h"
 #include "stage2_matrix/04_gemm_mixed/product.h"
 
 namespace gemm_mixed {
@@ -33,6 +34,26 @@ __device__ __forceinline__ C finish(const Epilogue& epilogue, float sum, size_t 
   } else {
     const float before = gpu::to_float(*c);  // not loaded where the epilogue does not use it
     return gpu::from_float<C>(epilogue(sum, row, col, &before));
+  }
+}
+
+// An epilogue may also have a two(first, second, row, col), which returns a float2: what to store
+// of two neighbours, of which `col` is even, where C's rows are even and begin at a multiple of two
+// elements. Then what it reads and stores beside C can be two neighbours, too.
+template <class Epilogue, class = void>
+inline constexpr bool kTakesTwo = false;
+template <class Epilogue>
+inline constexpr bool kTakesTwo<
+    Epilogue, std::void_t<decltype(std::declval<const Epilogue&>().two(0.0f, 0.0f, 0, 0))>> = true;
+
+template <class C, class Epilogue>
+__device__ __forceinline__ TwoOf<C> finish_two(const Epilogue& epilogue, float first, float second,
+                                               size_t row, size_t col, const C* c) {
+  if constexpr (kTakesTwo<Epilogue>) {
+    const float2 both = epilogue.two(first, second, row, col);
+    return {gpu::from_float<C>(both.x), gpu::from_float<C>(both.y)};
+  } else {
+    return {finish(epilogue, first, row, col, c), finish(epilogue, second, row, col + 1, c + 1)};
   }
 }
 

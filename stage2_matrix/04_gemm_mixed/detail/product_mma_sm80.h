@@ -161,9 +161,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
         C* to = c + to_row * p.ldc + to_column;
         if (to_column >= p.N) continue;
         if (pairs) {
-          *reinterpret_cast<TwoOf<C>*>(to) = {
-              finish(epilogue, sum[0], to_row, to_column, to),
-              finish(epilogue, sum[1], to_row, to_column + 1, to + 1)};
+          *reinterpret_cast<TwoOf<C>*>(to) =
+              finish_two(epilogue, sum[0], sum[1], to_row, to_column, to);
           continue;
         }
         to[0] = finish(epilogue, sum[0], to_row, to_column, to);

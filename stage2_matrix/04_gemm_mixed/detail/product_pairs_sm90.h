@@ -74,16 +74,24 @@ struct ProductPair {
     tell_both(empty, step, stage, multiplied, thread);
   }
 
-  // The element that is stored of a sum of 64 x 256.
+  // The elements that are stored of 64 x 256 sums.
   struct Finish {
     const ProductPair& pair;
     int first_row, first_column, rows, columns;  // the last two: what is left of C
     C* c;
-    __device__ __forceinline__ C operator()(float sum, int row, int column) const {
+    __device__ __forceinline__ C one(float sum, int row, int column) const {
       if (row >= rows || column >= columns) return gpu::from_float<C>(0);  // which is not stored
       return finish(pair.epilogue, sum, static_cast<size_t>(first_row + row),
                     static_cast<size_t>(first_column + column),
                     c + static_cast<size_t>(row) * pair.p.ldc + column);
+    }
+    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, int row,
+                                                   int column) const {
+      if (!kTakesTwo<Epilogue> || row >= rows || column + 1 >= columns)
+        return {one(first, row, column), one(second, row, column + 1)};
+      return finish_two(pair.epilogue, first, second, static_cast<size_t>(first_row + row),
+                        static_cast<size_t>(first_column + column),
+                        c + static_cast<size_t>(row) * pair.p.ldc + column);
     }
   };
   struct StoreBox {

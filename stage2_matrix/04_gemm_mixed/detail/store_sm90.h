@@ -58,8 +58,9 @@ __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int col
 // two floats are one half of a chunk. The swizzle makes the eight rows of a warp use different
 // banks.
 //
-// finish(sum, row, column) is what is stored of a sum, a C; its row and column are counted from
-// those of the 64 x 256 sums on. store(column, from) begins the store of the box of that column.
+// finish(first, second, row, column) is what is stored of two neighbouring sums, two Cs; row and
+// column are counted from those of the 64 x 256 sums on. store(column, from) begins the store of
+// the box of that column.
 template <class C, class Finish, class Store>
 __device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuffer& buffer,
                                              int group, const Finish& finish, const Store& store) {
@@ -76,10 +77,8 @@ __device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuff
       C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox +
               chunk * kPerChunk<C> + in_eight % kPerChunk<C>;
       const float* sum = sums + pass * (kPass / 2) + j * 4;
-      *reinterpret_cast<TwoOf<C>*>(to) = {finish(sum[0], own_row, column),
-                                          finish(sum[1], own_row, column + 1)};
-      *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = {finish(sum[2], own_row + 8, column),
-                                                     finish(sum[3], own_row + 8, column + 1)};
+      *reinterpret_cast<TwoOf<C>*>(to) = finish(sum[0], sum[1], own_row, column);
+      *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = finish(sum[2], sum[3], own_row + 8, column);
     }
     end_store_pass<C>(store, pass * kPass, buffer, thread, group);
   }
@@ -87,7 +86,9 @@ __device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuff
 
 // The sums as they are.
 struct SumItself {
-  __device__ __forceinline__ float operator()(float sum, int, int) const { return sum; }
+  __device__ __forceinline__ TwoOf<float> operator()(float first, float second, int, int) const {
+    return {first, second};
+  }
 };
 __device__ __forceinline__ void store_64x256(const CUtensorMap& map_c, int row, int column,
                                              const float (&sums)[128], StoreBuffer& buffer,

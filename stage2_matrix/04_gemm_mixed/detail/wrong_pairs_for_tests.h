@@ -92,8 +92,11 @@ struct WrongPair : gemm_mixed::ProductPair<T, float, kLayout, WhereItIs> {
       return Right::store(at, consumer, sums, buffer, group);
     gemm_mixed::store_64x256<float>(
         sums, buffer, group,
-        [](float sum, int row, int column) {
-          return WhereItIs{}(sum, static_cast<size_t>(row), static_cast<size_t>(column), nullptr);
+        [](float first, float second, int row, int column) {
+          const auto element = [&](float sum, int col) {
+            return WhereItIs{}(sum, static_cast<size_t>(row), static_cast<size_t>(col), nullptr);
+          };
+          return gemm_mixed::TwoOf<float>{element(first, column), element(second, column + 1)};
         },
         typename Right::StoreBox{this->map_c, at.row + consumer * 64, at.column, at.product});
   }

@@ -51,7 +51,7 @@ __device__ inline float first_of_row(const Input& input, size_t i) {
 // The launch of versions/row_cached.hip, compiled there for both inputs. `aligned`: every row of
 // every matrix begins at a multiple of 16 bytes. Returns false, and launches nothing, where no team
 // can hold a row.
-template <class Input>
-bool launch_held(const Pass& pass, const Input& input, bool aligned, hipStream_t stream);
+template <class Y, class Input>
+bool launch_held(const PassOf<Y>& pass, const Input& input, bool aligned, hipStream_t stream);
 
 }  // namespace layernorm

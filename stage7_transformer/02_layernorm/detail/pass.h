@@ -9,8 +9,8 @@
 namespace layernorm {
 
 // rstd = 1 / sqrt(variance + eps), or 0 for 0. One thread of the team stores mean and rstd.
-template <class Team>
-__device__ inline float finish(const Pass& pass, size_t row, float mean, float variance) {
+template <class Team, class Y>
+__device__ inline float finish(const PassOf<Y>& pass, size_t row, float mean, float variance) {
   const float with_eps = variance + pass.eps;
   const float rstd = with_eps == 0 ? 0.0f : 1.0f / sqrtf(with_eps);
   if (Team::rank() == 0) {

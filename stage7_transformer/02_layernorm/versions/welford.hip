@@ -2,8 +2,10 @@
 #include "common/gpu.h"
 #include "stage7_transformer/02_layernorm/detail/moments.h"
 #include "stage7_transformer/02_layernorm/detail/pass.h"
+#include "stage7_transformer/02_layernorm/detail/stored.h"
 #include "stage7_transformer/02_layernorm/detail/team.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
+#include "stage7_transformer/02_layernorm/problem.h"
 
 namespace layernorm {
 
@@ -16,7 +18,8 @@ namespace layernorm {
 //         subtracted. Then the threads' parts are merged.
 // Thread: t of the block owns the columns t, t + block, ... of the row.
 // Costs : 2 reads and 1 write; a quotient per element; 2 barriers per row.
-static __global__ void layernorm_welford(Pass pass, const float* x) {
+template <class Y>
+static __global__ void layernorm_welford(PassOf<Y> pass, const float* x) {
   using Team = RowBlock<kBlock>;
   const size_t cols = pass.cols;
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
@@ -35,14 +38,22 @@ static __global__ void layernorm_welford(Pass pass, const float* x) {
     const RowMoments whole = merge_parts<Team>(part, n);
     const float rstd = finish<Team>(pass, row, first + whole.mean, whole.squares / whole.count);
     for (size_t c = Team::rank(); c < cols; c += Team::size())
-      pass.y[row * cols + c] = (row_x[c] - first - whole.mean) * rstd * pass.gain[c] + pass.bias[c];
+      store_value(pass.y, row * cols + c,
+                  (row_x[c] - first - whole.mean) * rstd * pass.gain[c] + pass.bias[c]);
   }
 }
 
-void launch_welford(const Pass& pass, const float* x, hipStream_t stream) {
+template <class Y>
+static void launch(const PassOf<Y>& pass, const float* x, hipStream_t stream) {
   if (pass.rows > 0)
-    LAUNCH_ON(stream, layernorm_welford, team_blocks<RowBlock<kBlock>>(pass.rows),
+    LAUNCH_ON(stream, layernorm_welford<Y>, team_blocks<RowBlock<kBlock>>(pass.rows),
               RowBlock<kBlock>::kBlockThreads, 0, pass, x);
+}
+void launch_welford(const Pass& pass, const float* x, hipStream_t stream) {
+  launch(pass, x, stream);
+}
+void launch_welford_bf16(const PassOf<gpu::bfloat16>& pass, const float* x, hipStream_t stream) {
+  launch(pass, x, stream);
 }
 
 }  // namespace layernorm

@@ -4,6 +4,7 @@
 #include "common/gpu.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage7_transformer/02_layernorm/detail/pass.h"
+#include "stage7_transformer/02_layernorm/detail/stored.h"
 #include "stage7_transformer/02_layernorm/detail/team.h"
 #include "stage7_transformer/03_layernorm_backward/detail/values.h"
 #include "stage7_transformer/03_layernorm_backward/problem.h"
@@ -20,9 +21,9 @@ using layernorm::RowBlock, layernorm::kWidth, layernorm::total, layernorm::RowWa
 // Thread: t of the team owns the Values t, t + team, ... of the rows team, team + teams, ...
 // Costs : 12 rows cols bytes, 16 with a residual; 5 kValues Values of registers; 2 barriers per
 //         row, none in a wave.
-template <class Team, class Value, unsigned kValues, unsigned kResident>
+template <class Team, class Value, unsigned kValues, unsigned kResident, class G>
 static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
-    layernorm_backward_fused(float* partials, Pass pass) {
+    layernorm_backward_fused(float* partials, PassOf<G> pass) {
   const unsigned rank = Team::rank(), values = static_cast<unsigned>(pass.cols / kWidth<Value>);
   Value gain[kValues] = {}, sum_gain[kValues] = {}, sum_bias[kValues] = {};
   GPU_UNROLL
@@ -32,14 +33,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
 
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const size_t begin = row * values + rank;
-    const Value* grad_y = reinterpret_cast<const Value*>(pass.grad_y) + begin;
-    const Value* x = reinterpret_cast<const Value*>(pass.x) + begin;
     Value g[kValues] = {}, n[kValues] = {};
     GPU_UNROLL
     for (unsigned k = 0; k < kValues; ++k)
       if (rank + k * Team::size() < values) {
-        g[k] = gpu::load_once(grad_y + k * Team::size());
-        n[k] = gpu::load_once(x + k * Team::size());
+        g[k] = layernorm::load_value<Value>(pass.grad_y, begin + k * Team::size());
+        n[k] = layernorm::load_value<Value>(pass.x, begin + k * Team::size());
       }
     const float mean = pass.mean[row], rstd = pass.rstd[row];
 
@@ -67,6 +66,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
         Value grad = gradient(g[k], n[k], rstd, mean_g, mean_gn);
         if (pass.grad_residual != nullptr) grad = plus(grad, residual[begin + k * Team::size()]);
         grad_x[k * Team::size()] = grad;
+        if (pass.rounded != nullptr)
+          layernorm::store_value(pass.rounded, begin + k * Team::size(), grad);
       }
   }
   leave_sums<Team>(reinterpret_cast<Value*>(partials + size_t{blockIdx.x} * 2 * pass.cols),
@@ -74,9 +75,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
 }
 
 // Returns false, and launches nothing, where the team can't hold a row.
-template <class Team, class Value, unsigned kValues, unsigned kResident>
-inline bool launch_team(float* grad_gain, float* grad_bias, const Pass& pass, Workspace& workspace,
-                        hipStream_t stream) {
+template <class Team, class Value, unsigned kValues, unsigned kResident, class G>
+inline bool launch_team(float* grad_gain, float* grad_bias, const PassOf<G>& pass,
+                        Workspace& workspace, hipStream_t stream) {
   if (pass.cols / kWidth < Value >> size_t{kValues} * Team::host_size()) return false;
   static_assert(kResident <= kMostResident, "a workspace has room for fewer blocks");
   const size_t teams = Team::kBlockThreads / Team::host_size();  // each has kLeastRows or more
@@ -84,7 +85,7 @@ inline bool launch_team(float* grad_gain, float* grad_bias, const Pass& pass, Wo
   const size_t blocks = std::min({gpu::ceil_div(pass.rows, teams * kLeastRows), resident,
                                   workspace.parts(pass.rows, pass.cols)});
   if (blocks > 0)
-    LAUNCH_ON(stream, (layernorm_backward_fused<Team, Value, kValues, kResident>),
+    LAUNCH_ON(stream, (layernorm_backward_fused<Team, Value, kValues, kResident, G>),
               static_cast<unsigned>(blocks), Team::kBlockThreads, 0, workspace.partials.data(),
               pass);
   launch_add_parts(grad_gain, grad_bias, workspace.partials.data(), blocks, pass.cols, stream);
@@ -93,23 +94,37 @@ inline bool launch_team(float* grad_gain, float* grad_bias, const Pass& pass, Wo
 
 // The smallest team that can hold a row: Values per thread, and blocks that shall fit a
 // multiprocessor. Rows that no team can hold are left to `separate`, with a block for each row.
+template <class G>
+static void launch_smallest(float* grad_gain, float* grad_bias, const PassOf<G>& pass, bool aligned,
+                            Workspace& workspace, hipStream_t stream) {
+  const auto launch = [&](auto run) { return run(grad_gain, grad_bias, pass, workspace, stream); };
+  const bool held = aligned ? launch(launch_team<RowWave, float4, 1, 4, G>) ||
+                                  launch(launch_team<RowWave, float4, 2, 3, G>) ||
+                                  launch(launch_team<RowWave, float4, 3, 2, G>) ||
+                                  launch(launch_team<RowWave, float4, 4, 2, G>) ||
+                                  launch(launch_team<RowWave, float4, 8, 1, G>) ||
+                                  launch(launch_team<RowBlock<128>, float4, 4, 4, G>) ||
+                                  launch(launch_team<RowBlock<256>, float4, 4, 2, G>) ||
+                                  launch(launch_team<RowBlock<512>, float4, 4, 1, G>)
+                            : launch(launch_team<RowWave, float, 4, 4, G>) ||
+                                  launch(launch_team<RowWave, float, 16, 2, G>) ||
+                                  launch(launch_team<RowBlock<256>, float, 16, 2, G>);
+  if (!held) launch_separate_by_blocks(grad_gain, grad_bias, pass, workspace, stream);
+}
+
 void launch_fused(float* grad_gain, float* grad_bias, const Pass& pass, Workspace& workspace,
                   hipStream_t stream) {
-  const auto launch = [&](auto run) { return run(grad_gain, grad_bias, pass, workspace, stream); };
   const bool aligned = gemv::rows_are_aligned(
       pass.cols, {pass.grad_x, pass.grad_y, pass.x, pass.gain, pass.grad_residual});
-  const bool held = aligned ? launch(launch_team<RowWave, float4, 1, 4>) ||
-                                  launch(launch_team<RowWave, float4, 2, 3>) ||
-                                  launch(launch_team<RowWave, float4, 3, 2>) ||
-                                  launch(launch_team<RowWave, float4, 4, 2>) ||
-                                  launch(launch_team<RowWave, float4, 8, 1>) ||
-                                  launch(launch_team<RowBlock<128>, float4, 4, 4>) ||
-                                  launch(launch_team<RowBlock<256>, float4, 4, 2>) ||
-                                  launch(launch_team<RowBlock<512>, float4, 4, 1>)
-                            : launch(launch_team<RowWave, float, 4, 4>) ||
-                                  launch(launch_team<RowWave, float, 16, 2>) ||
-                                  launch(launch_team<RowBlock<256>, float, 16, 2>);
-  if (!held) launch_separate_by_blocks(grad_gain, grad_bias, pass, workspace, stream);
+  launch_smallest(grad_gain, grad_bias, pass, aligned, workspace, stream);
+}
+
+void launch_fused_bf16(float* grad_gain, float* grad_bias, const PassOf<gpu::bfloat16>& pass,
+                       Workspace& workspace, hipStream_t stream) {
+  const bool aligned =
+      gemv::rows_are_aligned(pass.cols, {pass.grad_x, pass.x, pass.gain, pass.grad_residual}) &&
+      layernorm::is_aligned_for_four(pass.grad_y) && layernorm::is_aligned_for_four(pass.rounded);
+  launch_smallest(grad_gain, grad_bias, pass, aligned, workspace, stream);
 }
 
 }  // namespace layernorm_backward

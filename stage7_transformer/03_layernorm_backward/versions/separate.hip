@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage7_transformer/01_embedding/detail/rows.h"
+#include "stage7_transformer/02_layernorm/detail/stored.h"
 #include "stage7_transformer/02_layernorm/detail/team.h"
 #include "stage7_transformer/03_layernorm_backward/problem.h"
 
@@ -13,8 +14,8 @@ namespace layernorm_backward {
 // Idea  : a team has a row to itself: two sums, for the row's mean and rstd, then the gradients.
 // Thread: t of the team owns the columns t, t + team, ... of the row.
 // Costs : 2 reads of both inputs, of which the cache may serve one, and 1 write.
-template <class Team>
-static __global__ void layernorm_grad_x(Pass pass) {
+template <class Team, class G>
+static __global__ void layernorm_grad_x(PassOf<G> pass) {
   const size_t cols = pass.cols;
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const size_t begin = row * cols;
@@ -22,20 +23,23 @@ static __global__ void layernorm_grad_x(Pass pass) {
     // exercise: the two sums over the row, then the gradients (about 15 lines)
     float sum = 0, sum_n = 0;
     for (size_t c = Team::rank(); c < cols; c += Team::size()) {
-      const float g = pass.grad_y[begin + c] * pass.gain[c];
+      const float g = gpu::to_float(pass.grad_y[begin + c]) * pass.gain[c];
       sum += g;
       sum_n += g * ((pass.x[begin + c] - mean) * rstd);
     }
     const float mean_g = Team::template sum<0>(sum) / count;
     const float mean_gn = Team::template sum<1>(sum_n) / count;
     for (size_t c = Team::rank(); c < cols; c += Team::size()) {
-      const float g = pass.grad_y[begin + c] * pass.gain[c];
+      const float g = gpu::to_float(pass.grad_y[begin + c]) * pass.gain[c];
       const float n = (pass.x[begin + c] - mean) * rstd;
       const float grad = rstd * (g - mean_g - n * mean_gn);
       const bool alone = pass.grad_residual == nullptr;
       pass.grad_x[begin + c] = alone ? grad : grad + pass.grad_residual[begin + c];
     }
     // end exercise
+    if (pass.rounded != nullptr)
+      for (size_t c = Team::rank(); c < cols; c += Team::size())
+        layernorm::store_value(pass.rounded, begin + c, pass.grad_x[begin + c]);
   }
 }
 
@@ -45,13 +49,14 @@ static __global__ void layernorm_grad_x(Pass pass) {
 //         there are threads enough.
 // Thread: t owns column blockIdx.x * blockDim.x + t of the `slice` rows from blockIdx.y * slice on.
 // Costs : 8 rows cols bytes, which the kernel for grad_x reads once more.
-static __global__ void layernorm_column_sums(float* partials, Pass pass, size_t slice) {
+template <class G>
+static __global__ void layernorm_column_sums(float* partials, PassOf<G> pass, size_t slice) {
   const size_t c = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const size_t begin = blockIdx.y * slice, end = min(begin + slice, pass.rows);
   if (c >= pass.cols) return;
   float sum_gain = 0, sum_bias = 0;
   for (size_t row = begin; row < end; ++row) {
-    const float grad = pass.grad_y[row * pass.cols + c];
+    const float grad = gpu::to_float(pass.grad_y[row * pass.cols + c]);
     sum_gain += grad * ((pass.x[row * pass.cols + c] - pass.mean[row]) * pass.rstd[row]);
     sum_bias += grad;
   }
@@ -99,18 +104,18 @@ void launch_add_parts(float* grad_gain, float* grad_bias, const float* partials,
 }
 
 // The sums of gain and bias come first: grad_x may take the place of what they are made of.
-template <class Team>
-void launch_by(float* grad_gain, float* grad_bias, const Pass& pass, Workspace& workspace,
+template <class Team, class G>
+void launch_by(float* grad_gain, float* grad_bias, const PassOf<G>& pass, Workspace& workspace,
                hipStream_t stream) {
   const size_t slices = count_slices(workspace.parts(pass.rows, pass.cols), pass.rows);
   const size_t slice = gpu::ceil_div(pass.rows, slices);
   const dim3 grid(static_cast<unsigned>(gpu::ceil_div(pass.cols, size_t{kColumnBlock})),
                   static_cast<unsigned>(slices));
-  LAUNCH_ON(stream, layernorm_column_sums, grid, kColumnBlock, 0, workspace.partials.data(), pass,
-            slice);
+  LAUNCH_ON(stream, layernorm_column_sums<G>, grid, kColumnBlock, 0, workspace.partials.data(),
+            pass, slice);
   launch_add_parts(grad_gain, grad_bias, workspace.partials.data(), slices, pass.cols, stream);
   if (pass.rows > 0)
-    LAUNCH_ON(stream, layernorm_grad_x<Team>, layernorm::team_blocks<Team>(pass.rows),
+    LAUNCH_ON(stream, (layernorm_grad_x<Team, G>), layernorm::team_blocks<Team>(pass.rows),
               Team::kBlockThreads, 0, pass);
 }
 
@@ -133,13 +138,20 @@ struct ThreadTeam {
   }
 };
 
-void launch_separate_by_threads(float* grad_gain, float* grad_bias, const Pass& pass,
+template <class G>
+void launch_separate_by_threads(float* grad_gain, float* grad_bias, const PassOf<G>& pass,
                                 Workspace& workspace, hipStream_t stream) {
   launch_by<ThreadTeam>(grad_gain, grad_bias, pass, workspace, stream);
 }
-void launch_separate_by_blocks(float* grad_gain, float* grad_bias, const Pass& pass,
+template <class G>
+void launch_separate_by_blocks(float* grad_gain, float* grad_bias, const PassOf<G>& pass,
                                Workspace& workspace, hipStream_t stream) {
   launch_by<layernorm::RowBlock<layernorm::kBlock>>(grad_gain, grad_bias, pass, workspace, stream);
 }
+using Bf16Pass = PassOf<gpu::bfloat16>;
+template void launch_separate_by_threads(float*, float*, const Pass&, Workspace&, hipStream_t);
+template void launch_separate_by_threads(float*, float*, const Bf16Pass&, Workspace&, hipStream_t);
+template void launch_separate_by_blocks(float*, float*, const Pass&, Workspace&, hipStream_t);
+template void launch_separate_by_blocks(float*, float*, const Bf16Pass&, Workspace&, hipStream_t);
 
 }  // namespace layernorm_backward

@@ -1,13 +1,11 @@
 // fused: what stands between the products is done by their epilogues.
 #include "common/gpu.h"
-#include "stage1_vector/04_activations/detail/formulas.h"
 #include "stage2_matrix/03_gemm/detail/choose_tile.h"
 #include "stage4_forward/01_dense/dense.h"
+#include "stage7_transformer/06_transformer_block/detail/epilogues.h"
 #include "stage7_transformer/06_transformer_block/parts.h"
 
 namespace transformer_block {
-
-using activations::GeluTanh;  // GPT-2's
 
 // What step 2.3's kernels do to a sum while it is in a register.
 
@@ -22,25 +20,6 @@ struct KeepAndActivate {
     sums[row * cols + col] = kept;
     return GeluTanh{}(kept);
     // end exercise
-  }
-};
-
-// sum + bias + what went round the box.
-struct AddResidual {
-  const float* bias;
-  const float* residual;
-  size_t cols;
-  __device__ float operator()(float sum, size_t row, size_t col, const float*) const {
-    return residual[row * cols + col] + (sum + bias[col]);
-  }
-};
-
-// The gradient of GELU's argument from that of its result.
-struct TimesSlope {
-  const float* sums;
-  size_t cols;
-  __device__ float operator()(float sum, size_t row, size_t col, const float*) const {
-    return sum * GeluTanh{}.derivative(sums[row * cols + col]);
   }
 };
 
@@ -59,8 +38,8 @@ void expand_fused(float* hidden, float* sums, const float* x, size_t rows,
 void grad_sums_fused(float* grad_sums, const float* grad_y, const float* sums, size_t rows,
                      const dense::Layer& layer, hipStream_t stream) {
   gemm::best<gemm::Layouts<gemm::Layout::NN>>(
-      dense_backward::product_of_x(grad_sums, grad_y, rows, layer, 0), TimesSlope{sums, layer.in},
-      stream);
+      dense_backward::product_of_x(grad_sums, grad_y, rows, layer, 0),
+      TimesGeluSlope<float>{sums, layer.in}, stream);
 }
 
 }  // namespace transformer_block

@@ -78,13 +78,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
   }
 }
 
-// w and bias of all tasks = their sums over all slices, in the slices' order    sums (slices,
-// results).
+// w and bias of all tasks = the sums of their parts, in the parts' order.
 // Fixes : a weight's gradient lies in as many parts as there are slices.
 // Idea  : one launch for all weights and biases; the parts are in the L2 cache still.
 // Thread: t owns result t.
 // Costs : 4 results (slices + 1) bytes.
-static __global__ void add_slices(TaskList list, const float* sums, unsigned slices) {
+static __global__ void add_slices(ResultList list, const float* sums) {
   const size_t results = list.sum_ends[list.count - 1];
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= results) return;
@@ -94,9 +93,16 @@ static __global__ void add_slices(TaskList list, const float* sums, unsigned sli
   const size_t place = i - list.sums_before(number), weights = task.out * task.in;
   const bool is_bias = place >= weights;
   if (is_bias && (task.bias == nullptr || place >= weights + task.out)) return;  // a gap
+  const float* const parts = sums + list.begins[number] + place;
   float sum = 0;
-  for (unsigned s = 0; s < slices; ++s) sum += sums[s * results + i];
+  for (unsigned s = 0; s < list.parts[number]; ++s) sum += parts[s * list.strides[number]];
   (is_bias ? task.bias : task.w)[is_bias ? place - weights : place] = sum;
+}
+
+void launch_add_slices(const ResultList& list, const float* sums, hipStream_t stream) {
+  constexpr unsigned kBlock = 256;
+  LAUNCH_ON(stream, add_slices, static_cast<unsigned>(gpu::ceil_div(list.results(), kBlock)),
+            kBlock, 0, list, sums);
 }
 
 void weight_gradients(const std::vector<WeightTask>& tasks, size_t rows, float* sums,
@@ -107,7 +113,7 @@ void weight_gradients(const std::vector<WeightTask>& tasks, size_t rows, float* 
   for (const WeightTask& task : tasks)
     aligned = aligned && gemm::rows_are_aligned(task.grad_y, task.out, 0) &&
               gemm::rows_are_aligned(task.x, task.in, 0);
-  constexpr unsigned kThreads = WeightTile::kThreads, kBlock = 256;
+  constexpr unsigned kThreads = WeightTile::kThreads;
   const dim3 grid(list.tiles(), list.slices());
   if (aligned)
     LAUNCH_ON(stream, (weight_slices<WeightTile, WeightPlaces, true>), grid, kThreads, 0, list,
@@ -115,8 +121,7 @@ void weight_gradients(const std::vector<WeightTask>& tasks, size_t rows, float* 
   else
     LAUNCH_ON(stream, (weight_slices<WeightTile, WeightPlaces, false>), grid, kThreads, 0, list,
               sums);
-  LAUNCH_ON(stream, add_slices, static_cast<unsigned>(gpu::ceil_div(list.results(), kBlock)),
-            kBlock, 0, list, sums, list.slices());
+  launch_add_slices(list, sums, stream);
 }
 
 size_t sums_of(const std::vector<WeightTask>& tasks, size_t rows) {

@@ -17,15 +17,12 @@ bool has_slices(const attention::Problem& p) {
   return p.Tq <= attention::kFewQueries && p.Tk >= kManyKeys && (p.Tq == 1 || !p.causal);
 }
 
-// The version of sm_90 multiplies heads of 64 or 128 numbers, and pads others with zeros. The TMA
-// reads no row twice.
+// The TMA reads no row twice.
 bool suits_wgmma(const CourseCall& call, const attention::Problem& p) {
-  static const bool has_sm90 = missing(gemm_mixed::kNeedsOfWgmma<bfloat16>).empty();
-  constexpr size_t kLeast = 33;
   for (int i = 0; i < call.input_count; ++i)
     for (int axis = 0; axis < 3; ++axis)
       if (call.inputs[i].stride[axis] == 0) return false;
-  return has_sm90 && p.D >= kLeast;
+  return attention::suits_wgmma(p);
 }
 
 void forward(const CourseCall& call, hipStream_t stream) {

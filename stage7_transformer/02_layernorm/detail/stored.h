@@ -1,0 +1,51 @@
+// Values of matrices whose elements are stored as floats or with 16 bits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/gpu.h"
+#include "common/half.h"
+
+namespace layernorm {
+
+// Value number i of a matrix: a float, or the four of a float4. Four numbers of 16 bits are 8 bytes
+// at a multiple of 8.
+template <class Value, class T>
+__device__ inline Value load_value(const T* matrix, size_t i) {
+  if constexpr (std::is_same_v<T, float>) {
+    return gpu::load_once(reinterpret_cast<const Value*>(matrix) + i);
+  } else if constexpr (std::is_same_v<Value, float>) {
+    return gpu::to_float(matrix[i]);
+  } else {
+    const uint2 words = gpu::load_once(reinterpret_cast<const uint2*>(matrix) + i);
+    T four[4];
+    memcpy(four, &words, sizeof words);
+    return make_float4(gpu::to_float(four[0]), gpu::to_float(four[1]), gpu::to_float(four[2]),
+                       gpu::to_float(four[3]));
+  }
+}
+
+// Stores it, rounded where the matrix has 16 bits.
+template <class Value, class T>
+__device__ inline void store_value(T* matrix, size_t i, const Value& value) {
+  if constexpr (std::is_same_v<T, float>) {
+    reinterpret_cast<Value*>(matrix)[i] = value;
+  } else if constexpr (std::is_same_v<Value, float>) {
+    matrix[i] = gpu::from_float<T>(value);
+  } else {
+    const T four[4] = {gpu::from_float<T>(value.x), gpu::from_float<T>(value.y),
+                       gpu::from_float<T>(value.z), gpu::from_float<T>(value.w)};
+    uint2 words;
+    memcpy(&words, four, sizeof words);
+    reinterpret_cast<uint2*>(matrix)[i] = words;
+  }
+}
+
+// Whether four numbers of 16 bits may be loaded as one, from the start of the matrix on.
+inline bool is_aligned_for_four(const void* matrix) {
+  return reinterpret_cast<std::uintptr_t>(matrix) % sizeof(uint2) == 0;
+}
+
+}  // namespace layernorm
