@@ -75,7 +75,7 @@ Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0,
     buffer->poison();
   for (DeviceBuffer<float>* buffer :
        {&workspace.grad_hidden, &workspace.grad_norm, &workspace.grad_h, &workspace.grad_attended,
-        &workspace.grad_qkv, &workspace.sums})
+        &workspace.grad_qkv, &workspace.sums, &workspace.norm_parts})
     buffer->poison();
   const Parameters parameters = tensors_of<const float*>(from);
   forward(y.data(), x.data(), parameters, shape, kept, mode);
