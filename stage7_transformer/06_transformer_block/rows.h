@@ -43,13 +43,16 @@ void attend_backward_in_rows(SavedActivations& kept, Workspace& w, const Shape& 
 void norm_gradients_of_rows(const Gradients& grad, const Shape& shape, Workspace& w,
                             hipStream_t stream);
 
-// How many floats these leave: so many for each normalization.
+// Of one: a launch leaves parts (row tiles, 2, C), so many floats, for each normalization.
 size_t norm_parts_of_rows(const Shape& shape);
+void add_norm_parts(float* grad_gain, float* grad_bias, const float* parts, const Shape& shape,
+                    hipStream_t stream);
 
-// Forward and backward of the whole block.
+// forward() and chain_backward() of a block alone.
 void forward_in_rows(float* y, const float* x, const Parameters& p, const Shape& shape,
                      SavedActivations& kept, hipStream_t stream);
-void backward_in_rows(float* grad_x, const float* grad_y, const float* x, const Parameters& p,
-                      const Shape& shape, SavedActivations& kept, Workspace& w, hipStream_t stream);
+void backward_in_rows(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
+                      const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
+                      hipStream_t stream);
 
 }  // namespace transformer_block

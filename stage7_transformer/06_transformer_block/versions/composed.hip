@@ -83,7 +83,7 @@ void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, c
                     const Mode& mode, const Streams& streams) {
   const hipStream_t stream = streams.caller;
   if (mode.rows && is_in_rows(shape))
-    return backward_in_rows(grad_x, grad_y, x, p, shape, kept, w, stream);
+    return backward_in_rows(grad, grad_x, grad_y, x, p, shape, kept, w, stream);
   const size_t rows = shape.rows(), C = shape.C;
   const Layers to = layers(shape, p);
   const float *mean1 = kept.statistics.data(), *rstd1 = mean1 + rows, *mean2 = rstd1 + rows,

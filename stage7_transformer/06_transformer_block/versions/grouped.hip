@@ -3,7 +3,6 @@
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage7_transformer/06_transformer_block/detail/weight_tasks.h"
-#include "stage7_transformer/06_transformer_block/rows.h"
 #include "stage7_transformer/06_transformer_block/transformer_block.h"
 
 namespace transformer_block {
@@ -138,7 +137,6 @@ void weights_backward(const Gradients& grad, const float* grad_y, const Shape& s
                     {w.grad_hidden.data(), kept.norm2.data(), wide, C, grad.fc_w, grad.fc_bias},
                     {grad_y, kept.hidden.data(), C, wide, grad.out_w, grad.out_bias}},
                    shape.rows(), w.sums.data(), stream);
-  if (mode.rows && is_in_rows(shape)) norm_gradients_of_rows(grad, shape, w, stream);
 }
 
 }  // namespace transformer_block

@@ -144,14 +144,18 @@ void launch_rows_backward(const BlockGradient* begins, const BlockGradient* ends
 
 size_t norm_parts_of_rows(const Shape& shape) { return row_tiles(shape.rows()) * 2 * shape.C; }
 
+void add_norm_parts(float* grad_gain, float* grad_bias, const float* parts, const Shape& shape,
+                    hipStream_t stream) {
+  layernorm_backward::launch_add_parts(grad_gain, grad_bias, parts, row_tiles(shape.rows()),
+                                       shape.C, stream);
+}
+
 void norm_gradients_of_rows(const Gradients& grad, const Shape& shape, Workspace& w,
                             hipStream_t stream) {
   const float* const parts = w.norm_parts.data();
-  const size_t blocks = row_tiles(shape.rows());
-  layernorm_backward::launch_add_parts(grad.norm1_gain, grad.norm1_bias, parts, blocks, shape.C,
-                                       stream);
-  layernorm_backward::launch_add_parts(grad.norm2_gain, grad.norm2_bias,
-                                       parts + norm_parts_of_rows(shape), blocks, shape.C, stream);
+  add_norm_parts(grad.norm1_gain, grad.norm1_bias, parts, shape, stream);
+  add_norm_parts(grad.norm2_gain, grad.norm2_bias, parts + norm_parts_of_rows(shape), shape,
+                 stream);
 }
 
 void attend_backward_in_rows(SavedActivations& kept, Workspace& w, const Shape& shape,
@@ -159,13 +163,14 @@ void attend_backward_in_rows(SavedActivations& kept, Workspace& w, const Shape& 
   attend_backward(attention_backward::launch_flash_behind_delta, kept, w, shape, stream);
 }
 
-void backward_in_rows(float* grad_x, const float* grad_y, const float* x, const Parameters& p,
-                      const Shape& shape, SavedActivations& kept, Workspace& w,
+void backward_in_rows(const Gradients& grad, float* grad_x, const float* grad_y, const float* x,
+                      const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
                       hipStream_t stream) {
   const BlockGradient block{p, kept, w, x, grad_y, grad_x};
   launch_rows_backward(nullptr, &block, shape, stream);
   attend_backward_in_rows(kept, w, shape, stream);
   launch_rows_backward(&block, nullptr, shape, stream);
+  norm_gradients_of_rows(grad, shape, w, stream);
 }
 
 }  // namespace transformer_block
