@@ -113,7 +113,8 @@ Comparison against(const Outputs& got, const Reference& want) {
 
 TEST_CASE("every version agrees with the reference on every shape") {
   const Shape shapes[] = {{1, 1, 1, 1},   {1, 2, 4, 2},   {2, 5, 8, 1},   {3, 7, 6, 3},
-                          {2, 31, 12, 3}, {1, 33, 20, 4}, {1, 65, 16, 1}, {5, 16, 24, 3}};
+                          {2, 31, 12, 3}, {1, 33, 20, 4}, {1, 65, 16, 1}, {5, 16, 24, 3},
+                          {3, 23, 64, 4}, {1, 40, 61, 1}, {1, 9, 65, 5},  {2, 19, 43, 1}};
   size_t offset = 0;
   for (const Shape& shape : shapes) {
     const Inputs in(shape);

@@ -11,6 +11,7 @@
 
 #include "stage7_transformer/06_transformer_block/parts.h"
 #include "stage7_transformer/06_transformer_block/rows.h"
+#include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
 namespace train_shakespeare {
 
@@ -18,8 +19,7 @@ using transformer_block::BlockGradient;
 using transformer_block::BlockPass;
 
 bool is_in_rows(const Training& t) {
-  const Pass& pass = t.fused;
-  return pass.mode.rows && transformer_block::is_in_rows(pass.shape(pass.sizes.batch)) &&
+  return transformer_block::is_in_rows(t.fused.shape(t.fused.sizes.batch)) &&
          t.model.vocabulary() <= kMostInRows;
 }
 
@@ -94,6 +94,7 @@ static void queue_backward(Training& t) {
 }
 
 void queue_rows(Training& t) {
+  if (!is_in_rows(t)) return queue_fused(t);
   Pass& pass = t.fused;
   const Tensors<float*>& grad = t.model.gradients();
   queue_forward(t);
@@ -106,6 +107,12 @@ void queue_rows(Training& t) {
   t.branches.join(t.stream);
   for (size_t i = 0; i < std::min<size_t>(pass.sizes.layers, 2); ++i) t.of_blocks[i].join(t.stream);
   optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), t.stream);
+}
+
+void run_rows(Training& t, size_t steps) {
+  t.run_in_pieces(steps, [&](size_t piece) {
+    for (size_t i = 0; i < piece; ++i) queue_rows(t);
+  });
 }
 
 }  // namespace train_shakespeare

@@ -1,4 +1,4 @@
-// What fused does with models of few channels: versions/rows.hip and rows.cpp. Plain C++.
+// The version `rows`, for models of few channels: versions/rows.hip and rows.cpp. Plain C++.
 #pragma once
 
 #include "stage7_transformer/07_train_shakespeare/training.h"
@@ -7,11 +7,9 @@ namespace train_shakespeare {
 
 inline constexpr size_t kMostInRows = 128;  // characters of a vocabulary
 
-// Whether queue_rows takes this model.
+// Whether a tile of this model's rows, and of its logits, fits shared memory. Other models are left
+// to `fused`.
 bool is_in_rows(const Training& t);
-
-// Queues one step, in a quarter of the launches of the chain.
-void queue_rows(Training& t);
 
 // Behind the last block: the normalization, the logits and the loss, and back to the gradient of
 // what the block has left.

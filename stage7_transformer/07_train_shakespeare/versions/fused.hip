@@ -9,13 +9,11 @@
 #include "common/gpu.h"
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
-#include "stage7_transformer/07_train_shakespeare/rows.h"
 #include "stage7_transformer/07_train_shakespeare/train_shakespeare.h"
 
 namespace train_shakespeare {
 
 void queue_fused(Training& t) {
-  if (is_in_rows(t)) return queue_rows(t);
   Pass& pass = t.fused;
   const size_t batch = pass.sizes.batch, rows = pass.rows(), C = pass.sizes.width;
   const size_t V = t.model.vocabulary();

@@ -1,4 +1,5 @@
-// What fused does with a model of few channels: its rows stay in shared memory, as in step 7.6.
+// rows: at few channels rows stay in shared memory, behind the last block too. rows.cpp has the
+// step.
 #include "common/gpu.h"
 #include "stage2_matrix/02_gemv/detail/plan.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
