@@ -2,7 +2,6 @@
 // it, and which numbers of it are whose.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
 #include "common/gpu.h"
@@ -37,18 +36,13 @@ struct WeightPiece {
   size_t ld, height, width;
 };
 
-// The pieces of all products of a launch, in the order in which these want them.
-inline constexpr unsigned kMostPieces = 12;
-struct PieceList {
-  // The piece that begins with this row and column of a layer's weight.
-  void add(const dense::Layer& layer, size_t row, size_t col) {
-    pieces[count++] = {layer.w + (row * layer.in + col), layer.in,
-                       std::min(layer.out - row, size_t{kRowWidth}),
-                       std::min(layer.in - col, size_t{kRowWidth})};
-  }
-  WeightPiece pieces[kMostPieces];
-  unsigned count;
-};
+// The piece that begins with this row and column of a layer's weight; empty where there is none.
+__device__ inline WeightPiece piece_of(const dense::Layer& layer, size_t row, size_t col) {
+  const size_t height = layer.out > row ? layer.out - row : 0;
+  const size_t width = layer.in > col ? layer.in - col : 0;
+  return {layer.w + (row * layer.in + col), layer.in, min(height, size_t{kRowWidth}),
+          min(width, size_t{kRowWidth})};
+}
 
 // Blocks for so many rows.
 inline unsigned row_tiles(size_t rows) {
@@ -193,51 +187,58 @@ __device__ inline void load_tile(Activations& tile, const float* matrix, size_t 
   loader.store(tile);
 }
 
-// Brings the pieces of a list to shared memory, one ahead of the product that wants it. kKMajor:
+// Brings pieces of weights to shared memory, each while the one before is multiplied. kKMajor:
 // products run along the rows of the weights, as forwards; else down their columns, as backwards.
 template <bool kKMajor, bool kAligned>
 class Conveyor {
   using Loader = gemm::TileLoader<kKMajor, kAligned, kRowWidth, kRowWidth, kRowThreads>;
 
  public:
-  __device__ Conveyor(RowTiles& tiles, const PieceList& list) : tiles_(tiles), list_(list) {
-    if (list.count > 0) fetch(0).store(tiles.w[0]);
+  __device__ Conveyor(RowTiles& tiles, const WeightPiece& first) : tiles_(tiles) {
+    fetch(first).store(tiles.w[0]);
+    depth_ = depth_of(first);
   }
 
-  // sums += tile times the next piece.
+  // sums += tile times the piece that was the next one.
   __device__ void multiply(float (&sums)[4][4], const Activations& tile,
-                           const RowPlace<kAligned>& place) {
+                           const RowPlace<kAligned>& place, const WeightPiece& next) {
     __syncthreads();  // tile and piece are in shared memory; the piece before was multiplied
-    const unsigned number = next_++;
-    const HeldPiece& piece = tiles_.w[number % 2];
-    const bool more = next_ < list_.count;
-    Loader loader = fetch(more ? next_ : number);
-    for (int k8 = 0; k8 < kRowWidth; k8 += 8) {
+    const Loader loader = fetch(next);
+    const float* a = &tile[4 * place.half][place.sum_row];
+    const float* b = &tiles_.w[number_][4 * place.half][place.col];
+    float held_a[2][4], held_b[2][4];
+    gemm::load_fragment(held_a[0], a, 4), gemm::load_fragment(held_b[0], b, 4);
+    for (int k = 0; k < depth_; k += 8) {
       GPU_UNROLL
-      for (int k4 = 0; k4 < 4; ++k4) {
-        const int k = k8 + 4 * place.half + k4;
-        float held_a[4], held_b[4];
-        gemm::load_fragment(held_a, &tile[k][place.sum_row], 4);
-        gemm::load_fragment(held_b, &piece[k][place.col], 4);
-        gemm::add_outer_product(sums, held_a, held_b);
+      for (int i = 0; i < 4; ++i) {
+        const int ahead = i < 3 ? i + 1 : 8;  // lines
+        if (i < 3 || k + 8 < depth_) {
+          gemm::load_fragment(held_a[(i + 1) % 2], a + ahead * kRowStride, 4);
+          gemm::load_fragment(held_b[(i + 1) % 2], b + ahead * kPieceStride, 4);
+        }
+        gemm::add_outer_product(sums, held_a[i % 2], held_b[i % 2]);
       }
+      a += 8 * kRowStride, b += 8 * kPieceStride;
     }
-    if (more) loader.store(tiles_.w[next_ % 2]);
+    number_ = 1 - number_;
+    loader.store(tiles_.w[number_]);
+    depth_ = depth_of(next);
   }
 
  private:
-  __device__ Loader fetch(unsigned number) const {
-    const WeightPiece& p = list_.pieces[number];
+  __device__ static int depth_of(const WeightPiece& piece) {
+    return static_cast<int>(kKMajor ? piece.width : piece.height);
+  }
+  __device__ static Loader fetch(const WeightPiece& p) {
     const size_t depth = kKMajor ? p.width : p.height, extent = kKMajor ? p.height : p.width;
     Loader loader({p.w, kKMajor ? 1 : p.ld, kKMajor ? p.ld : 1, depth, extent}, 0, 0,
                   static_cast<int>(threadIdx.x));
-    loader.load(static_cast<int>(depth));
+    loader.load(depth_of(p));
     return loader;
   }
 
   RowTiles& tiles_;
-  const PieceList& list_;
-  unsigned next_ = 0;
+  int number_ = 0, depth_;  // of the piece that comes next
 };
 
 }  // namespace transformer_block

@@ -11,13 +11,15 @@ namespace transformer_block {
 using activations::GeluTanh;  // GPT-2's
 
 struct Tail {
-  const float *attended, *x, *proj_bias, *fc_bias, *out_bias;
+  const float *attended, *x;
   float *h, *sums, *hidden, *y;  // y == nullptr: no block ends here
+  dense::Layer proj, fc, out;
   Norm norm2;
 };
 struct Head {
-  const float *x, *qkv_bias;
-  float* qkv;  // nullptr: no block begins here
+  const float* x;
+  float* qkv;
+  dense::Layer layer;  // of q, k and v; of 0 rows where no block begins here
   Norm norm1;
 };
 
@@ -32,16 +34,17 @@ struct Head {
 // Costs : every block reads all weights, 48 C^2 bytes, from the L2 cache; a barrier per piece.
 template <bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
-    rows_forward(Tail tail, Head head, PieceList list, size_t rows, size_t C) {
+    rows_forward(Tail tail, Head head, size_t rows, size_t C) {
   DYNAMIC_SHARED(RowTiles, tiles);
   const size_t first = size_t{blockIdx.x} * kTileRows, wide = kExpansion * C;
+  const bool ends = tail.y != nullptr;
   const RowPlace<kAligned> place(first, rows);
-  Conveyor<true, kAligned> weights(*tiles, list);
+  Conveyor<true, kAligned> weights(*tiles, piece_of(ends ? tail.proj : head.layer, 0, 0));
   float sums[4][4] = {}, results[2][4], bias[4], beside[2][4];
-  if (tail.y != nullptr) {
+  if (ends) {
     load_tile<kAligned>(tiles->a, tail.attended, first, rows, C);
-    place.load(beside, tail.x, C), place.load_vector(bias, tail.proj_bias, C);
-    weights.multiply(sums, tiles->a, place);
+    place.load(beside, tail.x, C), place.load_vector(bias, tail.proj.bias, C);
+    weights.multiply(sums, tiles->a, place, piece_of(tail.fc, 0, 0));
     place.take(results, sums);
     add(results, bias), add(results, beside);
     place.put(tiles->b, results), place.store(tail.h, results, C);
@@ -49,30 +52,33 @@ static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
 
     float of_out[4][4] = {};
     for (size_t from = 0; from < wide; from += kRowWidth) {
-      // exercise: a piece of fc's sums and of GELU's results, and out's sums of it (about 8 lines)
-      place.load_vector(bias, tail.fc_bias, wide, from);
-      weights.multiply(sums, tiles->a, place);
+      const bool more = from + kRowWidth < wide;
+      const WeightPiece next =
+          more ? piece_of(tail.fc, from + kRowWidth, 0) : piece_of(head.layer, 0, 0);
+      // exercise: a piece of fc's sums and of GELU's results, and out's sums of it (about 10 lines)
+      place.load_vector(bias, tail.fc.bias, wide, from);
+      weights.multiply(sums, tiles->a, place, piece_of(tail.out, 0, from));
       place.take(results, sums);
       add(results, bias);
       place.store(tail.sums, results, wide, from);
       GPU_UNROLL
       for (int i = 0; i < 8; ++i) results[i / 4][i % 4] = GeluTanh{}(results[i / 4][i % 4]);
       place.put(tiles->c, results), place.store(tail.hidden, results, wide, from);
-      weights.multiply(of_out, tiles->c, place);
+      weights.multiply(of_out, tiles->c, place, next);
       // end exercise
     }
-    place.get(beside, tiles->b), place.load_vector(bias, tail.out_bias, C);
+    place.get(beside, tiles->b), place.load_vector(bias, tail.out.bias, C);
     place.take(results, of_out);
     add(results, bias), add(results, beside);
     place.put(tiles->b, results), place.store(tail.y, results, C);
   } else {
     load_tile<kAligned>(tiles->b, head.x, first, rows, C);
   }
-  if (head.qkv == nullptr) return;
+  if (head.layer.out == 0) return;
   normalize<kAligned>(*tiles, head.norm1, first, rows, C);
   for (size_t from = 0; from < 3 * C; from += kRowWidth) {
-    place.load_vector(bias, head.qkv_bias, 3 * C, from);
-    weights.multiply(sums, tiles->a, place);
+    place.load_vector(bias, head.layer.bias, 3 * C, from);
+    weights.multiply(sums, tiles->a, place, piece_of(head.layer, from + kRowWidth, 0));
     place.take(results, sums);
     add(results, bias);
     place.store(head.qkv, results, 3 * C, from);
@@ -86,22 +92,26 @@ bool is_in_rows(const Shape& shape) {
 
 void launch_rows(const BlockPass* ends, const BlockPass* begins, const Shape& shape,
                  hipStream_t stream) {
-  const size_t rows = shape.rows(), C = shape.C, wide = kExpansion * C;
+  const size_t rows = shape.rows(), C = shape.C;
   Tail tail{};
   Head head{};
-  PieceList list{};
   bool aligned = true;
   if (ends != nullptr) {
     const Parameters& p = ends->p;
     SavedActivations& kept = ends->kept;
-    float* const mean2 = kept.statistics.data() + 2 * rows;
-    tail = {kept.attended.data(), ends->x,          p.proj_bias,        p.fc_bias, p.out_bias,
-            kept.h.data(),        kept.sums.data(), kept.hidden.data(), ends->y,   {}};
-    tail.norm2 = {p.norm2_gain, p.norm2_bias, kept.norm2.data(), mean2, mean2 + rows};
     const Layers to = layers(shape, p);
-    list.add(to.proj, 0, 0);
-    for (size_t from = 0; from < wide; from += kRowWidth)
-      list.add(to.fc, from, 0), list.add(to.out, 0, from);
+    float* const mean2 = kept.statistics.data() + 2 * rows;
+    tail = {kept.attended.data(),
+            ends->x,
+            kept.h.data(),
+            kept.sums.data(),
+            kept.hidden.data(),
+            ends->y,
+            to.proj,
+            to.fc,
+            to.out,
+            {}};
+    tail.norm2 = {p.norm2_gain, p.norm2_bias, kept.norm2.data(), mean2, mean2 + rows};
     aligned = gemv::rows_are_aligned(C, {ends->x, ends->y, p.proj_w, p.proj_bias, p.norm2_gain,
                                          p.norm2_bias, p.fc_w, p.fc_bias, p.out_w, p.out_bias});
   }
@@ -109,16 +119,14 @@ void launch_rows(const BlockPass* ends, const BlockPass* begins, const Shape& sh
     const Parameters& p = begins->p;
     SavedActivations& kept = begins->kept;
     float* const mean1 = kept.statistics.data();
-    head = {begins->x, p.qkv_bias, kept.qkv.data(), {}};
+    head = {begins->x, kept.qkv.data(), layers(shape, p).qkv, {}};
     head.norm1 = {p.norm1_gain, p.norm1_bias, kept.norm1.data(), mean1, mean1 + rows};
-    for (size_t from = 0; from < 3 * C; from += kRowWidth) list.add(layers(shape, p).qkv, from, 0);
     aligned = aligned && gemv::rows_are_aligned(
                              C, {begins->x, p.qkv_w, p.qkv_bias, p.norm1_gain, p.norm1_bias});
   }
   const auto launch = [&](auto kernel) {
     gpu::allow_shared_bytes(kernel, sizeof(RowTiles));
-    LAUNCH_ON(stream, kernel, row_tiles(rows), kRowThreads, sizeof(RowTiles), tail, head, list,
-              rows, C);
+    LAUNCH_ON(stream, kernel, row_tiles(rows), kRowThreads, sizeof(RowTiles), tail, head, rows, C);
   };
   launch(aligned ? rows_forward<true> : rows_forward<false>);
 }

@@ -13,11 +13,13 @@ using activations::GeluTanh;  // GPT-2's
 
 struct HeadGradient {
   const float* grad_qkv;
+  dense::Layer qkv;
   NormGradient norm1;  // grad_x == nullptr: no block begins here
 };
 struct TailGradient {
   const float *grad_y, *sums, *attended;
-  float *grad_hidden, *grad_attended, *delta;  // grad_hidden == nullptr: no block ends here
+  float *grad_hidden, *grad_attended, *delta;
+  dense::Layer proj, fc, out;  // out of 0 rows: no block ends here
   NormGradient norm2;
 };
 
@@ -33,20 +35,25 @@ static __device__ void store_delta(float*, const Activations&, size_t, const Sha
 //         and biases, 16 C bytes, which another launch adds up.
 template <bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
-    rows_backward(HeadGradient head, TailGradient tail, PieceList list, Shape shape) {
+    rows_backward(HeadGradient head, TailGradient tail, Shape shape) {
   DYNAMIC_SHARED(RowTiles, tiles);
   const size_t first = size_t{blockIdx.x} * kTileRows, rows = shape.rows(), C = shape.C;
   const size_t wide = kExpansion * C;
   const RowPlace<kAligned> place(first, rows);
-  Conveyor<false, kAligned> weights(*tiles, list);
+  const bool begins = head.norm1.grad_x != nullptr;
+  Conveyor<false, kAligned> weights(*tiles, piece_of(begins ? head.qkv : tail.out, 0, 0));
   float sums[4][4] = {}, results[2][4], beside[2][4];
-  if (head.norm1.grad_x != nullptr) {
+  if (begins) {
     load_tile<kAligned>(tiles->a, head.grad_qkv, first, rows, 3 * C);
     load_tile<kAligned>(tiles->b, head.grad_qkv, first, rows, 3 * C, kRowWidth);
     load_tile<kAligned>(tiles->c, head.grad_qkv, first, rows, 3 * C, 2 * kRowWidth);
-    weights.multiply(sums, tiles->a, place);
-    if (3 * C > kRowWidth) weights.multiply(sums, tiles->b, place);
-    if (3 * C > 2 * kRowWidth) weights.multiply(sums, tiles->c, place);
+    const WeightPiece behind = piece_of(tail.out, 0, 0);
+    const auto next = [&](size_t from) {
+      return from < 3 * C ? piece_of(head.qkv, from, 0) : behind;
+    };
+    weights.multiply(sums, tiles->a, place, next(kRowWidth));
+    if (3 * C > kRowWidth) weights.multiply(sums, tiles->b, place, next(2 * kRowWidth));
+    if (3 * C > 2 * kRowWidth) weights.multiply(sums, tiles->c, place, behind);
     place.take(results, sums);
     __syncthreads();  // tiles.b was read
     place.put(tiles->b, results);
@@ -54,19 +61,22 @@ static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
   } else {
     load_tile<kAligned>(tiles->a, tail.grad_y, first, rows, C);
   }
-  if (tail.grad_hidden == nullptr) return;
+  if (tail.out.out == 0) return;
 
   float of_norm[4][4] = {};
   for (size_t from = 0; from < wide; from += kRowWidth) {
-    // exercise: the gradients of a piece of fc's sums, and what norm2 gets of it (about 8 lines)
+    const bool more = from + kRowWidth < wide;
+    const WeightPiece next =
+        more ? piece_of(tail.out, 0, from + kRowWidth) : piece_of(tail.proj, 0, 0);
+    // exercise: the gradients of a piece of fc's sums, and what norm2 gets of it (about 9 lines)
     place.load(beside, tail.sums, wide, from);
-    weights.multiply(sums, tiles->a, place);
+    weights.multiply(sums, tiles->a, place, piece_of(tail.fc, from, 0));
     place.take(results, sums);
     GPU_UNROLL
     for (int i = 0; i < 8; ++i)
       results[i / 4][i % 4] *= GeluTanh{}.derivative(beside[i / 4][i % 4]);
     place.put(tiles->c, results), place.store(tail.grad_hidden, results, wide, from);
-    weights.multiply(of_norm, tiles->c, place);
+    weights.multiply(of_norm, tiles->c, place, next);
     // end exercise
   }
   place.take(results, of_norm);
@@ -74,7 +84,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
   normalize_backward<kAligned>(*tiles, tail.norm2, first, rows, C);
 
   place.load(beside, tail.attended, C);
-  weights.multiply(sums, tiles->a, place);
+  weights.multiply(sums, tiles->a, place, {});
   place.take(results, sums);
   place.store(tail.grad_attended, results, C);
   GPU_UNROLL
@@ -100,18 +110,16 @@ static __device__ inline void store_delta(float* delta, const Activations& tile,
 
 void launch_rows_backward(const BlockGradient* begins, const BlockGradient* ends,
                           const Shape& shape, hipStream_t stream) {
-  const size_t rows = shape.rows(), C = shape.C, wide = kExpansion * C;
+  const size_t rows = shape.rows(), C = shape.C;
   HeadGradient head{};
   TailGradient tail{};
-  PieceList list{};
   bool aligned = true;
   if (begins != nullptr) {
     const float* const mean1 = begins->kept.statistics.data();
     head = {begins->w.grad_qkv.data(),
+            layers(shape, begins->p).qkv,
             {begins->x, mean1, mean1 + rows, begins->p.norm1_gain, begins->w.grad_h.data(),
              begins->grad_x, begins->w.norm_parts.data()}};
-    for (size_t from = 0; from < 3 * C; from += kRowWidth)
-      list.add(layers(shape, begins->p).qkv, from, 0);
     aligned = gemv::rows_are_aligned(
         C, {begins->x, begins->grad_x, begins->p.qkv_w, begins->p.norm1_gain});
   }
@@ -119,25 +127,30 @@ void launch_rows_backward(const BlockGradient* begins, const BlockGradient* ends
     SavedActivations& kept = ends->kept;
     Workspace& w = ends->w;
     const float* const mean2 = kept.statistics.data() + 2 * rows;
+    const Layers to = layers(shape, ends->p);
     tail = {ends->grad_y,
             kept.sums.data(),
             kept.attended.data(),
             w.grad_hidden.data(),
             w.grad_attended.data(),
             kept.attention.data(),
-            {kept.h.data(), mean2, mean2 + rows, ends->p.norm2_gain, ends->grad_y, w.grad_h.data(),
-             w.norm_parts.data() + norm_parts_of_rows(shape)}};
-    const Layers to = layers(shape, ends->p);
-    for (size_t from = 0; from < wide; from += kRowWidth)
-      list.add(to.out, 0, from), list.add(to.fc, from, 0);
-    list.add(to.proj, 0, 0);
+            to.proj,
+            to.fc,
+            to.out,
+            {}};
+    tail.norm2 = {kept.h.data(),
+                  mean2,
+                  mean2 + rows,
+                  ends->p.norm2_gain,
+                  ends->grad_y,
+                  w.grad_h.data(),
+                  w.norm_parts.data() + norm_parts_of_rows(shape)};
     aligned = aligned && gemv::rows_are_aligned(C, {ends->grad_y, ends->p.out_w, ends->p.fc_w,
                                                     ends->p.proj_w, ends->p.norm2_gain});
   }
   const auto launch = [&](auto kernel) {
     gpu::allow_shared_bytes(kernel, sizeof(RowTiles));
-    LAUNCH_ON(stream, kernel, row_tiles(rows), kRowThreads, sizeof(RowTiles), head, tail, list,
-              shape);
+    LAUNCH_ON(stream, kernel, row_tiles(rows), kRowThreads, sizeof(RowTiles), head, tail, shape);
   };
   launch(aligned ? rows_backward<true> : rows_backward<false>);
 }

@@ -24,28 +24,29 @@ static __device__ void loss_of_tile(RowTiles&, const losses::Gradient&, const lo
 template <bool kAligned>
 static __global__ void GPU_LAUNCH_BOUNDS(kRowThreads, 2)
     rows_end(Norm norm, NormGradient back, losses::Gradient loss, losses::Workspace of_losses,
-             float* grad_logits, PieceList list, size_t C) {
+             float* grad_logits, dense::Layer layer) {
   DYNAMIC_SHARED(RowTiles, tiles);
   const size_t first = size_t{blockIdx.x} * kTileRows, rows = loss.targets.rows;
-  const bool wide = loss.targets.classes > size_t{kRowWidth};
+  const size_t C = layer.in;
+  const bool wide = layer.out > size_t{kRowWidth};
   const RowPlace<kAligned> place(first, rows);
   float sums[4][4] = {}, results[2][4];
   load_tile<kAligned>(tiles->b, back.x, first, rows, C);
-  Conveyor<true, kAligned> head(*tiles, list);
+  Conveyor<true, kAligned> head(*tiles, piece_of(layer, 0, 0));
   normalize<kAligned>(*tiles, norm, first, rows, C);
-  head.multiply(sums, tiles->a, place);
+  head.multiply(sums, tiles->a, place, piece_of(layer, kRowWidth, 0));
   place.take(results, sums);
   place.put(tiles->b, results);
   if (wide) {
-    head.multiply(sums, tiles->a, place);
+    head.multiply(sums, tiles->a, place, {});
     place.take(results, sums);
     place.put(tiles->c, results);
   }
   loss_of_tile<kAligned>(*tiles, loss, of_losses, grad_logits, first);
 
-  Conveyor<false, kAligned> of_head(*tiles, list);
-  of_head.multiply(sums, tiles->b, place);
-  if (wide) of_head.multiply(sums, tiles->c, place);
+  Conveyor<false, kAligned> of_head(*tiles, piece_of(layer, 0, 0));
+  of_head.multiply(sums, tiles->b, place, piece_of(layer, kRowWidth, 0));
+  if (wide) of_head.multiply(sums, tiles->c, place, {});
   place.take(results, sums);
   __syncthreads();  // tiles.b was read
   place.put(tiles->b, results);
@@ -107,8 +108,6 @@ void launch_rows_end(Training& t, hipStream_t stream) {
   float *const mean = pass.statistics.data(), *const rstd = mean + rows;
   const float* const x = pass.x.back().data();
   const dense::Layer head{C, V, p.head, nullptr};
-  PieceList pieces{};
-  for (size_t from = 0; from < V; from += kRowWidth) pieces.add(head, from, 0);
   const auto launch = [&](auto kernel) {
     gpu::allow_shared_bytes(kernel, sizeof(RowTiles));
     LAUNCH_ON(stream, kernel, row_tiles(rows), kRowThreads, sizeof(RowTiles),
@@ -116,7 +115,7 @@ void launch_rows_end(Training& t, hipStream_t stream) {
               NormGradient{x, mean, rstd, p.norm_gain, nullptr, pass.grad_x.back().data(),
                            pass.norm_parts.data()},
               losses::Gradient{{pass.labels.data(), rows, V}, {rows}}, pass.losses.workspace(),
-              pass.grad_logits.data(), pieces, C);
+              pass.grad_logits.data(), head);
   };
   launch(gemv::rows_are_aligned(C, {x, p.head, p.norm_gain, p.norm_bias}) ? rows_end<true>
                                                                           : rows_end<false>);
