@@ -28,7 +28,7 @@ void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
                   const ConstView& q, const ConstView& k, const ConstView& v, const Problem& p,
                   float* memory, hipStream_t stream) {
   check_backward(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory);
-  if (p.Tk > 0) launch_row_products(memory, grad_out, out, p, stream);
+  launch_row_products(memory, grad_out, out, p, stream);
   launch_flash_behind_delta(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory, stream);
 }
 

@@ -11,13 +11,13 @@
 
 namespace transformer_block {
 
-inline constexpr int kRowWidth = 64;     // columns of a tile, and rows and columns of a piece
-inline constexpr int kTileRows = 32;     // rows of a tile
-inline constexpr int kRowThreads = 256;  // of a block
+inline constexpr int kRowWidth = 64;  // columns of a tile, and rows and columns of a piece
+inline constexpr int kTileRows = 32;  // rows of a tile
+inline constexpr int kParts = 8;      // threads that share a row
+inline constexpr int kRowThreads = kParts * kTileRows;   // of a block
+inline constexpr int kPartColumns = kRowWidth / kParts;  // columns that a thread has of its row
 inline constexpr int kRowStride = kTileRows + gemm::kPad;
 inline constexpr int kPieceStride = kRowWidth + gemm::kPad;
-inline constexpr int kParts = kRowThreads / kTileRows;   // threads that share a row
-inline constexpr int kPartColumns = kRowWidth / kParts;  // columns of one of them
 
 // Both with k as the row, as a product reads them.
 using Activations = float[kRowWidth][kRowStride];
