@@ -48,6 +48,11 @@ void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
                   const ConstView& grad_out, const ConstView& out, const float* lse,
                   const ConstView& q, const ConstView& k, const ConstView& v, const Problem& p,
                   float* memory, hipStream_t stream = nullptr);
+// The same where an earlier kernel has left delta (B, H, Tq) in `memory`.
+void launch_flash_behind_delta(const View& grad_q, const View& grad_k, const View& grad_v,
+                               const ConstView& grad_out, const ConstView& out, const float* lse,
+                               const ConstView& q, const ConstView& k, const ConstView& v,
+                               const Problem& p, float* memory, hipStream_t stream = nullptr);
 
 template <class T>
 struct LaunchOf {

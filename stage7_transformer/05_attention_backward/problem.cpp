@@ -23,6 +23,15 @@ void check_backward(const View& grad_q, const View& grad_k, const View& grad_v,
   attention::check_array("k", k.data, keys), attention::check_array("v", v.data, keys);
 }
 
+void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
+                  const ConstView& grad_out, const ConstView& out, const float* lse,
+                  const ConstView& q, const ConstView& k, const ConstView& v, const Problem& p,
+                  float* memory, hipStream_t stream) {
+  check_backward(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory);
+  launch_row_products(memory, grad_out, out, p, stream);
+  launch_flash_behind_delta(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory, stream);
+}
+
 // delta, the probabilities and the gradients of the scores.
 size_t memory_of_composed(const Problem& p) { return p.heads() * p.Tq * (1 + 2 * p.Tk); }
 size_t memory_of_flash(const Problem& p) { return p.heads() * p.Tq; }  // delta

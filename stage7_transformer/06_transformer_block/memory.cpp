@@ -1,6 +1,7 @@
 #include "stage7_transformer/06_transformer_block/memory.h"
 
 #include "stage7_transformer/05_attention_backward/attention_backward.h"
+#include "stage7_transformer/06_transformer_block/rows.h"
 #include "stage7_transformer/06_transformer_block/weight_gradients.h"
 
 namespace transformer_block {
@@ -42,6 +43,7 @@ Workspace::Workspace(const Shape& shape)
       fc(shape.rows(), shape.C, kExpansion * shape.C),
       out(shape.rows(), kExpansion * shape.C, shape.C) {
   check(shape);
+  if (is_in_rows(shape)) norm_parts = DeviceBuffer<float>(2 * norm_parts_of_rows(shape));
   if (is_grouped(shape)) {
     const size_t C = shape.C, wide = kExpansion * C;
     sums = DeviceBuffer<float>(sums_of({{nullptr, nullptr, 3 * C, C, nullptr, nullptr},

@@ -31,7 +31,8 @@ struct Workspace {
   explicit Workspace(const Shape& shape);
 
   DeviceBuffer<float> grad_hidden, grad_norm, grad_h, grad_attended, grad_qkv;
-  DeviceBuffer<float> sums;  // of weight_gradients
+  DeviceBuffer<float> sums;        // of weight_gradients
+  DeviceBuffer<float> norm_parts;  // of norm1 and of norm2, where is_in_rows(shape)
   layernorm_backward::Workspace norm;
   dense_backward::Workspace qkv, proj, fc, out;
 };

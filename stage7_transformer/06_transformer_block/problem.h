@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/gpu_runtime.h"
 #include "stage4_forward/01_dense/layer.h"
 #include "stage7_transformer/04_attention/views.h"
 
@@ -11,8 +12,8 @@ namespace transformer_block {
 
 struct Shape {
   size_t B, T, C, H;
-  size_t D() const { return C / H; }
-  size_t rows() const { return B * T; }
+  __host__ __device__ size_t D() const { return C / H; }
+  __host__ __device__ size_t rows() const { return B * T; }
 };
 
 inline constexpr size_t kExpansion = 4;   // fc makes so many times C
@@ -29,6 +30,7 @@ struct Mode {
   bool flash;  // attention without the T x T matrix
   bool fuse;   // epilogues do what stands between the products
   bool group;  // the four weights' gradients in one launch
+  bool rows;   // a launch from one attention to the next, where is_in_rows(shape)
 };
 
 // A pointer for each parameter of a block, or for its gradient.

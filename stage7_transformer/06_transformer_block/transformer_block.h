@@ -65,13 +65,20 @@ void linear_beside(float* y, const float* residual, const float* x, size_t rows,
                    const dense::Layer& layer, const Mode& mode, hipStream_t stream = nullptr);
 
 inline constexpr Version<Mode> kVersions[] = {
-    {"composed", {false, false, false}, "a kernel per operation, the T x T matrix in memory"},
-    {"flash", {true, false, false}, "attention keeps a number per row in place of the matrix"},
+    {"composed",
+     {false, false, false, false},
+     "a kernel per operation, the T x T matrix in memory"},
+    {"flash",
+     {true, false, false, false},
+     "attention keeps a number per row in place of the matrix"},
     {"fused",
-     {true, true, false},
+     {true, true, false, false},
      "bias, GELU, its slope and the residual in the products' epilogues"},
-    {"grouped", {true, true, true}, "the gradients of all weights and biases in one launch"},
+    {"grouped", {true, true, true, false}, "the gradients of all weights and biases in one launch"},
+    {"rows",
+     {true, true, true, true},
+     "few channels: rows stay in shared memory from attention to attention"},
 };
-inline constexpr Mode kBest = kVersions[3].launch;
+inline constexpr Mode kBest = kVersions[4].launch;
 
 }  // namespace transformer_block

@@ -43,7 +43,7 @@ Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0,
     buffer->poison();
   for (DeviceBuffer<float>* buffer :
        {&workspace.grad_hidden, &workspace.grad_norm, &workspace.grad_h, &workspace.grad_attended,
-        &workspace.grad_qkv, &workspace.sums})
+        &workspace.grad_qkv, &workspace.sums, &workspace.norm_parts})
     buffer->poison();
   const Parameters parameters = tensors_of<const float*>(from);
   forward(y.data(), x.data(), parameters, shape, kept, mode);
@@ -64,7 +64,8 @@ Outputs run(const Inputs& in, const Mode& mode, size_t offset = 0,
 
 TEST_CASE("every version agrees with the reference on every shape") {
   const Shape shapes[] = {{1, 1, 1, 1},   {1, 2, 4, 2},   {2, 5, 8, 1},   {3, 7, 6, 3},
-                          {2, 31, 12, 3}, {1, 33, 20, 4}, {1, 65, 16, 1}, {5, 16, 24, 3}};
+                          {2, 31, 12, 3}, {1, 33, 20, 4}, {1, 65, 16, 1}, {5, 16, 24, 3},
+                          {3, 23, 64, 4}, {1, 40, 61, 1}, {1, 9, 65, 5},  {2, 19, 43, 1}};
   size_t offset = 0;
   for (const Shape& shape : shapes) {
     const Inputs in(shape);

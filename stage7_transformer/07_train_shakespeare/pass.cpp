@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stage7_transformer/06_transformer_block/rows.h"
 #include "stage7_transformer/07_train_shakespeare/bf16_pass.h"
 
 namespace train_shakespeare {
@@ -22,7 +23,8 @@ Pass::Pass(const ModelSizes& wanted, size_t vocabulary, const transformer_block:
       norm_workspace(rows(), wanted.width),
       embedding_workspace(embedding_shape(wanted.batch, vocabulary)),
       head_workspace(rows(), wanted.width, vocabulary),
-      head_sums(transformer_block::sums_of({head_task({}, vocabulary)}, rows())) {
+      head_sums(transformer_block::sums_of({head_task({}, vocabulary)}, rows())),
+      norm_parts(transformer_block::norm_parts_of_rows(shape(wanted.batch))) {
   for (size_t layer = 0; layer < wanted.layers; ++layer)
     kept.push_back(
         std::make_unique<transformer_block::SavedActivations>(shape(wanted.batch), mode));

@@ -47,6 +47,7 @@ struct Pass {
   embedding::Workspace embedding_workspace;
   dense_backward::Workspace head_workspace;
   DeviceBuffer<float> head_sums;
+  DeviceBuffer<float> norm_parts;  // of rows.h
 };
 
 // logits (rows, V) = norm w^T. Step 4.1 has this product for layers with a bias.

@@ -14,7 +14,8 @@
 //
 //   operations   a kernel per operation, launched by the host one after the other
 //   fused        the blocks' fused version; what the chain does not need runs beside it
-//   graph        the same kernels, replayed from a graph
+//   rows         at few channels: from attention to attention in one launch, over the blocks'
+//   borders graph        the same kernels, replayed from a graph
 //
 //   forward    embed - block 0 - block 1 - norm - head - loss -+
 //   backward   embed - block 0 - block 1 - norm - head --------+      the chain, and beside it
@@ -62,17 +63,20 @@ inline constexpr double kBf16Share = 0.01;
 // Each queues `steps` more steps.
 void run_operations(Training& t, size_t steps);
 void run_fused(Training& t, size_t steps);
+void run_rows(Training& t, size_t steps);
 void run_graph(Training& t, size_t steps);
 void run_bf16(Training& t, size_t steps);
 void run_bf16_graph(Training& t, size_t steps);
 
-// Queues one step of fused, or of bf16.
+// Queues one step of fused, of rows, or of bf16.
 void queue_fused(Training& t);
+void queue_rows(Training& t);
 void queue_bf16(Training& t);
 
 inline constexpr Version<Launch> kVersions[] = {
     {"operations", run_operations, "a kernel per operation, launched by the host"},
     {"fused", run_fused, "fused blocks; weights' gradients beside the chain"},
+    {"rows", run_rows, "few channels: rows stay in shared memory from attention to attention"},
     {"graph", run_graph, "the same kernels, replayed from a graph"},
 };
 
@@ -83,9 +87,10 @@ inline constexpr Version<Launch> kBf16Versions[] = {
      gemm_mixed::kNeedsOfMmaSync},
 };
 
-// The version to take where one is enough. A processor does not care how kernels are launched.
+// The version to take where one is enough. A processor does not care how kernels are launched, nor
+// how many wait for one another.
 inline const Version<Launch>& best() {
-  return kVersions[std::string(gpu::kBackend) == "cpu" ? 1 : 2];
+  return kVersions[std::string(gpu::kBackend) == "cpu" ? 1 : 3];
 }
 
 inline const Version<Launch>& best_bf16() {

@@ -1,9 +1,11 @@
 // Every version trains alike: against NumPy, against double, and against itself.
 #include <cmath>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "common/npy.h"
+#include "common/random.h"
 #include "common/testing.h"
 #include "common/tests/moved.h"
 #include "stage7_transformer/07_train_shakespeare/reference.h"
@@ -58,6 +60,27 @@ TEST_CASE("every version trains every model as the reference does") {
   }
 }
 
+// The logits of `rows` are two tiles beyond 64 characters, and three would be beyond 128.
+TEST_CASE("vocabularies of all sizes are trained on as the reference does") {
+  for (const size_t characters : {1, 2, 63, 64, 65, 127, 128, 129}) {
+    std::string text;
+    for (size_t i = 0; i < 900; ++i)
+      text += static_cast<char>(random_numbers::word(3, 1, i) % characters + 1);
+    for (size_t i = 0; i < characters; ++i) text += static_cast<char>(i + 1);
+    const Corpus letters(text);
+    REQUIRE(letters.vocabulary.size() == characters);
+    const Settings settings = settings_of({2, 2, 12, 11, 4}, 30);
+    Training training(settings, letters);
+    const Trajectory want =
+        trajectory_cpu(settings, letters.train, parameters_of(training), kCheckedSteps);
+    for (const auto& version : testing::chosen(kVersions)) {
+      CAPTURE(version.name, characters);
+      training.restart();
+      REQUIRE_OK(compare_losses(losses_of(training, version.launch, kCheckedSteps), want));
+    }
+  }
+}
+
 // AdamW hardly cares how large a gradient is: a wrong factor shows where the rule does not divide
 // by it. The second step has momentum.
 TEST_CASE("every parameter goes as far as the reference's") {
@@ -102,14 +125,14 @@ TEST_CASE("the versions agree on the parameters, by every optimizer, and repeat 
 
 TEST_CASE("a graph gives the bits of the launches that it has captured") {
   Training training(settings_of({3, 2, 8, 10, 4}, 40), corpus());
-  train(training, run_fused, 23);
+  train(training, run_rows, 23);
   const auto want = parameters_of(training);
   training.restart();
   size_t queued = 0;
   const auto replay = [&](size_t steps) {
     training.replay(steps, "counted", [&] {
       ++queued;
-      queue_fused(training);
+      queue_rows(training);
     });
   };
   replay(1);

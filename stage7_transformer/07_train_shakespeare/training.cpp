@@ -15,7 +15,7 @@ Training::Training(const Settings& wanted, const Corpus& corpus)
       validation_text(corpus.validation),
       schedules(train_shakespeare::schedules(wanted)),
       plain(wanted.sizes, corpus.vocabulary.size(), transformer_block::kVersions[1].launch),
-      fused(wanted.sizes, corpus.vocabulary.size(), transformer_block::kBest) {
+      fused(wanted.sizes, corpus.vocabulary.size(), transformer_block::kVersions[3].launch) {
   const size_t shortest = std::min(corpus.train.size(), corpus.validation.size());
   if (shortest <= wanted.sizes.context)
     throw std::invalid_argument("a context of " + std::to_string(wanted.sizes.context) +

@@ -55,7 +55,7 @@ class Training : public train_toy::Trainer {
   Model model;
   DeviceBuffer<std::uint8_t> train_text, validation_text;
   DeviceBuffer<Schedule> schedules;  // of all steps
-  Pass plain, fused;                 // of the version `operations`, and of the others
+  Pass plain, fused;  // of the version `operations`, and of the others: blocks `flash`, `grouped`
   // What runs beside the chain of fused beside what the loss has on `branches`: the gradients of
   // the weights of even blocks, and of odd ones.
   dense_backward::Branches of_blocks[2];

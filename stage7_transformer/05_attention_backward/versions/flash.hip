@@ -173,17 +173,16 @@ static __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Ar
                                own0, lane, grad_y, [](int) { return 1.0f; });
 }
 
-void launch_flash(const View& grad_q, const View& grad_k, const View& grad_v,
-                  const ConstView& grad_out, const ConstView& out, const float* lse,
-                  const ConstView& q, const ConstView& k, const ConstView& v, const Problem& p,
-                  float* memory, hipStream_t stream) {
+void launch_flash_behind_delta(const View& grad_q, const View& grad_k, const View& grad_v,
+                               const ConstView& grad_out, const ConstView& out, const float* lse,
+                               const ConstView& q, const ConstView& k, const ConstView& v,
+                               const Problem& p, float* memory, hipStream_t stream) {
   check_backward(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory);
   if (p.heads() == 0 || p.Tq + p.Tk == 0) return;
   bool aligned = true;
   for (const ConstView& view :
        {ConstView(grad_q), ConstView(grad_k), ConstView(grad_v), grad_out, q, k, v})
     aligned &= is_aligned(view, p.D);
-  launch_row_products(memory, grad_out, out, p, stream);
   const Arrays all{grad_q, grad_k, grad_v, grad_out, q, k, v, lse, memory, p};
   with_kernel<GradientTiles, GradientCandidates, kLeastUnaligned>(
       p.D, aligned, p.heads(), std::max(p.Tq, p.Tk), [&](auto tile, auto is_aligned) {

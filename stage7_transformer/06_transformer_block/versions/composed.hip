@@ -7,6 +7,7 @@
 #include "stage5_training/02_activation_backward/activation_backward.h"
 #include "stage7_transformer/02_layernorm/layernorm.h"
 #include "stage7_transformer/06_transformer_block/parts.h"
+#include "stage7_transformer/06_transformer_block/rows.h"
 
 namespace transformer_block {
 
@@ -56,6 +57,7 @@ static void expand(float* hidden, float* sums, const float* x, size_t rows,
 // y (B, T, C) from x, queued on `stream`.
 void forward(float* y, const float* x, const Parameters& p, const Shape& shape,
              SavedActivations& kept, const Mode& mode, hipStream_t stream) {
+  if (mode.rows && is_in_rows(shape)) return forward_in_rows(y, x, p, shape, kept, stream);
   const size_t rows = shape.rows(), C = shape.C;
   const Layers to = layers(shape, p);
   float *mean1 = kept.statistics.data(), *rstd1 = mean1 + rows, *mean2 = rstd1 + rows,
@@ -80,6 +82,8 @@ void chain_backward(const Gradients& grad, float* grad_x, const float* grad_y, c
                     const Parameters& p, const Shape& shape, SavedActivations& kept, Workspace& w,
                     const Mode& mode, const Streams& streams) {
   const hipStream_t stream = streams.caller;
+  if (mode.rows && is_in_rows(shape))
+    return backward_in_rows(grad, grad_x, grad_y, x, p, shape, kept, w, stream);
   const size_t rows = shape.rows(), C = shape.C;
   const Layers to = layers(shape, p);
   const float *mean1 = kept.statistics.data(), *rstd1 = mean1 + rows, *mean2 = rstd1 + rows,

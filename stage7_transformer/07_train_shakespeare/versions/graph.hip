@@ -9,7 +9,7 @@
 namespace train_shakespeare {
 
 void run_graph(Training& t, size_t steps) {
-  t.replay(steps, "graph", [&] { queue_fused(t); });
+  t.replay(steps, "graph", [&] { queue_rows(t); });
 }
 
 }  // namespace train_shakespeare
