@@ -75,6 +75,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         gemm_mixed::begin_wgmma();
         begin_products<Tile>(weights, shared.k, own, q);
         shared.full_grad_out[stage].wait(parity_of<Tile>(turn));
+        gemm_mixed::begin_wgmma();
         begin_products<Tile>(slopes, shared.v, own, grad_out);
         gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
         for_each_column(weights, shared.data[stage], [&](float& weight, const QueryData& of) {
