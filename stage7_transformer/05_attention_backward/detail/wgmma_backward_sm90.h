@@ -8,15 +8,23 @@
 
 #if !defined(GPU_BACKEND_HIP)
 
+// Before a loop that has no registers for more than one turn at a time.
+#if defined(GPU_BACKEND_CUDA)
+#define GPU_ROLLED _Pragma("unroll 1")
+#else
+#define GPU_ROLLED
+#endif
+
 namespace attention_backward {
 
 // What a block does: two warp groups own 64 keys each and go through the queries, kQueries at a
 // time. Of a tile's grad_q each computes a part, 64 queries by 64 columns.
-template <int kDepth_, int kQueries_, int kStages_>
+template <int kDepth_, int kQueries_, int kStages_, bool kAhead_, bool kEarly_>
 struct WgmmaBackwardTile {
   static constexpr int kDepth = kDepth_, kBoxes = kDepth / 64;
   static constexpr int kConsumers = 2, kOwn = 64, kKeys = kConsumers * kOwn;
   static constexpr int kQueries = kQueries_, kQueryBoxes = kQueries / 64, kStages = kStages_;
+  static constexpr bool kAhead = kAhead_, kEarly = kEarly_;
   static constexpr int kThreads = kWarpGroup * (1 + kConsumers), kLeader = kWarpGroup;
   // Of a thread, as in WgmmaTile.
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
@@ -113,6 +121,7 @@ __device__ inline void copy_queries(BackwardShared<Tile>& shared, const Backward
                                     size_t first_data) {
   constexpr int kDataInRow = 16;  // rows of 128 bytes
   load_keys(shared, maps, tiles, block);
+  GPU_ROLLED
   for (int turn = 0; turn < tiles.count; ++turn) {
     const int stage = stage_of<Tile>(turn), query = tiles.tile(turn) * Tile::kQueries;
     shared.empty[stage].wait(parity_of<Tile>(turn) ^ 1);  // in the first round: from the start
@@ -137,6 +146,7 @@ __device__ inline void copy_queries(BackwardShared<Tile>& shared, const Backward
 template <class Tile>
 __device__ inline void send_grad_q(BackwardShared<Tile>& shared, float* sums, unsigned* block_count,
                                    const QueryTiles& tiles, unsigned before) {
+  GPU_ROLLED
   for (int turn = 0; turn < tiles.count; ++turn) {
     const int tile = tiles.tile(turn);
     while (atomicAdd(block_count + tile, 0u) < before) {
@@ -158,15 +168,23 @@ __device__ inline void send_grad_q(BackwardShared<Tile>& shared, float* sums, un
   }
 }
 
+// The value, as far as the compiler knows a new one each time: what follows from it is computed in
+// the loop, not before it in registers that the loop has no room for.
+__device__ __forceinline__ int made_anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // Begins products = A B^T of 64 rows of A, from `row` on, and a tile of kQueries rows of B.
 template <class Tile>
 __device__ __forceinline__ void begin_products(
     float (&products)[1][Tile::kQueries / 8][4], const bfloat16 (&a)[Tile::kBoxes][Tile::kKeys * 64],
     int row, const bfloat16 (&b)[Tile::kBoxes][Tile::kQueries * 64]) {
   auto& sums = reinterpret_cast<float(&)[Tile::kQueries / 2]>(products);
+  const int first = made_anew(row * 64);
   GPU_UNROLL
   for (int step = 0; step < Tile::kDepth / 16; ++step) {
-    const auto a_step = gemm_mixed::describe_a(a[step / 4] + row * 64, step % 4);
+    const auto a_step = gemm_mixed::describe_a(a[step / 4] + first, step % 4);
     const auto b_step = gemm_mixed::describe_a(b[step / 4], step % 4);
     if constexpr (Tile::kQueries == 64)
       gemm_mixed::multiply_64x64<false, false>(sums, a_step, b_step, step > 0);
@@ -191,16 +209,17 @@ __device__ __forceinline__ void begin_part(float (&part)[1][8][4],
 }
 
 // Calls use(value, query) for each of a lane's values of a tile: its columns are queries, whose
-// data lie as the TMA puts 128 bytes.
+// data lie as the TMA puts rows of 128 bytes, 16 queries: chunk c of row r at place c ^ r % 8.
 template <int kColumns, class Use>
 __device__ __forceinline__ void for_each_column(float (&values)[1][kColumns][4],
-                                               const QueryData* data, Use&& use) {
+                                                const QueryData* data, Use&& use) {
   const auto* chunks = reinterpret_cast<const uint4*>(data);
+  const int quarter = made_anew(warp_lane() % 4);
   GPU_UNROLL
   for (int j = 0; j < kColumns; ++j) {
     QueryData of_column[2];
-    memcpy(of_column, chunks + chunk_place<8>(j / 2, j % 2 * 4 + warp_lane() % 4),
-           sizeof of_column);
+    const int row = j / 2, half = j % 2 ^ row / 4 % 2;  // of a row of chunks
+    memcpy(of_column, chunks + row * 8 + half * 4 + (quarter ^ row % 4), sizeof of_column);
     GPU_UNROLL
     for (int k = 0; k < 4; ++k) use(values[0][j][k], of_column[k % 2]);
   }
@@ -210,16 +229,17 @@ __device__ __forceinline__ void for_each_column(float (&values)[1][kColumns][4],
 template <int kQueryBoxes, int kElements, int kSteps>
 __device__ __forceinline__ void store_slopes(bfloat16 (&boxes)[kQueryBoxes][kElements], int row,
                                              const unsigned (&held)[kSteps][4]) {
-  row += warp_lane() / 4;
+  constexpr int kWordsOfRow = 32, kWordsOfChunk = 4;
+  const int in_eight = warp_lane() / 4;  // rows, whose chunks change places by it
+  const int word = made_anew((row + in_eight) * kWordsOfRow + in_eight * kWordsOfChunk +
+                             warp_lane() % 4);
   GPU_UNROLL
   for (int step = 0; step < kSteps; ++step) {
     GPU_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int chunk = 2 * step + i / 2;
-      auto* chunks = reinterpret_cast<uint4*>(boxes[chunk / 8]);
-      auto* words = reinterpret_cast<unsigned*>(
-          chunks + chunk_place<8>(row + i % 2 * 8, chunk % 8));
-      words[warp_lane() % 4] = held[step][i];
+      auto* words = reinterpret_cast<unsigned*>(boxes[chunk / 8]) + i % 2 * 8 * kWordsOfRow;
+      words[word ^ chunk % 8 * kWordsOfChunk] = held[step][i];
     }
   }
 }
@@ -261,8 +281,15 @@ struct OwnersOfColumns {
 };
 
 // Heads of up to 64 numbers and of up to 128.
-using SmallHeads = WgmmaBackwardTile<64, 128, 2>;
-using LargeHeads = WgmmaBackwardTile<128, 64, 2>;
+#ifndef AHEAD_S
+#define AHEAD_S true
+#define AHEAD_L true
+#define EARLY_S false
+#define EARLY_L true
+#define STAGES_L 2
+#endif
+using SmallHeads = WgmmaBackwardTile<64, 128, 2, AHEAD_S, EARLY_S>;
+using LargeHeads = WgmmaBackwardTile<128, 64, STAGES_L, AHEAD_L, EARLY_L>;
 
 // versions/grad_q_sm90.hip: grad_q = scale sums, or 0 for a query that sees no key.
 template <class Tile>

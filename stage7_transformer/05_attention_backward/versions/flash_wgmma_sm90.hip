@@ -35,7 +35,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
 
     const HeadRows block = order.place(shared.number, shape);
     const auto tiles = QueryTiles::of(block, shape, Tile{});
-    const int first = tiles.first_key, group = static_cast<int>(threadIdx.x) / kWarpGroup;
+    const int first = tiles.first_key;
+    const int group = gpu::wave_shfl(static_cast<int>(threadIdx.x) / kWarpGroup, 0);
     if (group == 0) {
       gemm_mixed::give_registers<Tile::kProducerRegisters>();
       const size_t head = block.flat(shape, 1, 0);
@@ -52,8 +53,15 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
       float grad[1][Tile::kDepth / 8][4] = {}, grad_pair[1][Tile::kDepth / 8][4] = {};
       unsigned loads_of_k = 0;
 
-      const auto add_tile = [&](auto is_masked, int turn) {
-        constexpr bool masked = decltype(is_masked)::value;
+      using Scores = float[1][Tile::kQueries / 8][4];
+      const auto begin_scores = [&](Scores& weights, int turn) {
+        const int stage = stage_of<Tile>(turn);
+        shared.full_q[stage].wait(parity_of<Tile>(turn));
+        gemm_mixed::begin_wgmma();
+        begin_products<Tile>(weights, shared.k, own, shared.q[stage]);
+      };
+      const auto add_tile = [&](auto is_masked, auto is_ahead, int turn, Scores& weights) {
+        constexpr bool masked = decltype(is_masked)::value, ahead = decltype(is_ahead)::value;
         const int stage = stage_of<Tile>(turn), query = tiles.tile(turn) * Tile::kQueries;
         auto& q = shared.q[stage];
         auto& grad_out = shared.grad_out[stage];
@@ -64,58 +72,76 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
                 reinterpret_cast<float(*)[1][8][4]>(to)[box],
                 reinterpret_cast<uint4*>(boxes[box]), first + own + warp_row, query, shape);
         };
-        float weights[1][Tile::kQueries / 8][4], slopes[1][Tile::kQueries / 8][4];
+        Scores slopes;
         unsigned held_weights[Tile::kQueries / 16][4], held_slopes[Tile::kQueries / 16][4];
-        shared.full_q[stage].wait(parity_of<Tile>(turn));
         if constexpr (masked) {
           shared.full_grad_out[stage].wait(parity_of<Tile>(turn));
           // Special elements of grad_out may go: the query's delta is not finite then.
           if (shape.causal) take_out(grad_pair, grad_out);
         }
-        gemm_mixed::begin_wgmma();
-        begin_products<Tile>(weights, shared.k, own, q);
+        if constexpr (masked || !Tile::kAhead) begin_scores(weights, turn);
         shared.full_grad_out[stage].wait(parity_of<Tile>(turn));
         gemm_mixed::begin_wgmma();
         begin_products<Tile>(slopes, shared.v, own, grad_out);
-        gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
+        if constexpr (masked || !Tile::kAhead)
+          gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
         for_each_column(weights, shared.data[stage], [&](float& weight, const QueryData& of) {
           weight = gpu::exp2_flushed(fmaf(weight, shape.unit, -of.shift));
         });
         if constexpr (masked) mask<true>(weights, first + own + warp_row, query, shape, 0);
-        gemm_mixed::wait_for_wgmma<0>();  // the products with the values, too
+        if constexpr (Tile::kEarly && !masked) {
+          hold(held_weights, weights);
+          gemm_mixed::begin_wgmma();
+          begin_values<typename Tile::OfQueries>(grad_pair, held_weights, grad_out);
+          gemm_mixed::wait_for_wgmma<1>();
+        } else {
+          gemm_mixed::wait_for_wgmma<0>();  // the products with the values, too
+        }
         for_each_column(slopes, shared.data[stage],
                         [](float& slope, const QueryData& of) { slope -= of.delta; });
         multiply_each(slopes, weights);
-        if constexpr (masked) {
-          mask<true>(slopes, first + own + warp_row, query, shape, 0);
-          if (shape.causal) take_out(grad, q);
-        }
-        hold(held_weights, weights), hold(held_slopes, slopes);
-        gemm_mixed::begin_wgmma();
-        begin_values<typename Tile::OfQueries>(grad_pair, held_weights, grad_out);
+        if constexpr (masked) mask<true>(slopes, first + own + warp_row, query, shape, 0);
+        if constexpr (!Tile::kEarly || masked) hold(held_weights, weights);
+        hold(held_slopes, slopes);
         auto& slope_boxes = shared.slopes[turn % 2];
-        store_slopes(slope_boxes, own + warp_row, held_slopes);
+        auto& keys = shared.k[Tile::columns_of(consumer)];
+        float part[1][8][4] = {};
+        bool cleaned = false;
+        if constexpr (masked) {
+          store_slopes(slope_boxes, own + warp_row, held_slopes);
+          Consumers::sync();
+          if (shape.causal) {
+            take_out(grad, q);
+            cleaned = take_out_special<false, Tile::kKeys, OwnersOfColumns<Tile>>(
+                part, reinterpret_cast<uint4*>(keys),
+                query + Tile::queries_of(consumer) * 64 + warp_row, first, shape);
+          }
+        }
+        if constexpr (!Tile::kEarly || masked) {
+          gemm_mixed::begin_wgmma();
+          begin_values<typename Tile::OfQueries>(grad_pair, held_weights, grad_out);
+        }
+        if constexpr (!masked) store_slopes(slope_boxes, own + warp_row, held_slopes);
         gemm_mixed::begin_wgmma();
         begin_values<typename Tile::OfQueries>(grad, held_slopes, q);
-        Consumers::sync();  // the slopes of all keys are there; nobody multiplies those before
-
-        float part[1][8][4] = {};
-        auto& keys = shared.k[Tile::columns_of(consumer)];
-        bool cleaned = false;
-        if constexpr (masked)
-          cleaned = shape.causal && take_out_special<false, Tile::kKeys, OwnersOfColumns<Tile>>(
-                                        part, reinterpret_cast<uint4*>(keys),
-                                        query + Tile::queries_of(consumer) * 64 + warp_row, first,
-                                        shape);
+        if constexpr (!masked)
+          Consumers::sync();  // the slopes of all keys are there; nobody multiplies those before
         gemm_mixed::begin_wgmma();
         begin_part<Tile>(part, slope_boxes[Tile::queries_of(consumer)], keys, masked);
-        gemm_mixed::wait_for_wgmma<0>();
+        gemm_mixed::wait_for_wgmma<1>();
         if (leads) shared.empty[stage].arrive();
+        if constexpr (ahead) {
+          begin_scores(weights, turn + 1);
+          gemm_mixed::wait_for_wgmma<1>();
+        } else {
+          gemm_mixed::wait_for_wgmma<0>();
+        }
         shared.empty_grad_q.wait(turn % 2 ^ 1);
         store_part(shared.grad_q[consumer], part);
         gemm_mixed::fence_for_tma();
         gpu::wave_sync();
         if (warp_lane() == 0) shared.full_grad_q.arrive();
+        if constexpr (ahead) gemm_mixed::wait_for_wgmma<0>();
         if constexpr (masked) {
           if (!Consumers::any(cleaned)) return;  // nobody multiplies keys
           if (threadIdx.x == Tile::kLeader) load_keys(shared, maps, tiles, block);
@@ -124,10 +150,30 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
       };
 
       shared.full_k.wait(0), shared.full_v.wait(0);
-      int turn = 0;
-      for (; turn < tiles.count && !tiles.has_hidden(turn, shape, Tile{}); ++turn)
-        add_tile(std::false_type{}, turn);
-      for (; turn < tiles.count; ++turn) add_tile(std::true_type{}, turn);
+      int plain = 0;
+      while (plain < tiles.count && !tiles.has_hidden(plain, shape, Tile{})) ++plain;
+      if constexpr (Tile::kAhead) {
+        if (plain > 0) {
+          Scores weights;
+          begin_scores(weights, 0);
+          gemm_mixed::wait_for_wgmma<0>();
+          GPU_ROLLED
+          for (int turn = 0; turn < plain - 1; ++turn)
+            add_tile(std::false_type{}, std::true_type{}, turn, weights);
+          add_tile(std::false_type{}, std::false_type{}, plain - 1, weights);
+        }
+      } else {
+          GPU_ROLLED
+        for (int turn = 0; turn < plain; ++turn) {
+          Scores weights;
+          add_tile(std::false_type{}, std::false_type{}, turn, weights);
+        }
+      }
+          GPU_ROLLED
+      for (int turn = plain; turn < tiles.count; ++turn) {
+        Scores weights;
+        add_tile(std::true_type{}, std::false_type{}, turn, weights);
+      }
 
       Consumers::sync();  // nobody multiplies keys and values: their tiles take the output
       const auto store = [&](const Bf16View& to, auto& boxes, const auto& of, float factor) {
