@@ -1,4 +1,5 @@
-// The gradients of the versions for bf16 at awkward shapes, layouts and values, within their bounds.
+// The gradients of the versions for bf16 at awkward shapes, layouts and values, within their
+// bounds.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -203,8 +204,7 @@ TEST_CASE("bf16: gradients by the large tiles, and of heads of more than 64") {
   }
 }
 
-TEST_CASE("bf16: gradients of heads of any size up to 128, of rows that see no key",
-          "[long]") {
+TEST_CASE("bf16: gradients of heads of any size up to 128, of rows that see no key", "[long]") {
   if (!available()) return;
   for (const size_t D : {1, 8, 17, 40, 64, 72, 100, 128}) {
     CAPTURE(D);

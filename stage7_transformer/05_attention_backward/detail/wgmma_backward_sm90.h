@@ -19,12 +19,14 @@ namespace attention_backward {
 
 // What a block does: two warp groups own 64 keys each and go through the queries, kQueries at a
 // time. Of a tile's grad_q each computes a part, 64 queries by 64 columns.
-template <int kDepth_, int kQueries_, int kStages_, bool kAhead_, bool kEarly_>
+template <int kDepth_, int kQueries_>
 struct WgmmaBackwardTile {
   static constexpr int kDepth = kDepth_, kBoxes = kDepth / 64;
   static constexpr int kConsumers = 2, kOwn = 64, kKeys = kConsumers * kOwn;
-  static constexpr int kQueries = kQueries_, kQueryBoxes = kQueries / 64, kStages = kStages_;
-  static constexpr bool kAhead = kAhead_, kEarly = kEarly_;
+  static constexpr int kQueries = kQueries_, kQueryBoxes = kQueries / 64, kStages = 2;
+  // A tile of 64 queries leaves registers for P beside its copy as an operand: grad_v's product
+  // begins before dS is there.
+  static constexpr bool kHasRoomForBoth = kQueries == 64;
   static constexpr int kThreads = kWarpGroup * (1 + kConsumers), kLeader = kWarpGroup;
   // Of a thread, as in WgmmaTile.
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
@@ -39,6 +41,26 @@ struct WgmmaBackwardTile {
   struct OfQueries {
     static constexpr int kDepth = kDepth_, kBoxes = kDepth / 64, kKeys = kQueries_;
   };
+};
+
+// The tiles of queries that see some of a block's keys, from the last one backwards. The first
+// `unmasked` of them see all keys.
+struct QueryTiles {
+  int first_key, begin, count, unmasked;
+
+  template <class Tile>
+  static __device__ QueryTiles of(const HeadRows& block, const Sizes& shape, Tile) {
+    const int first_key = block.tile * Tile::kKeys, last_key = first_key + Tile::kKeys - 1;
+    const int end = (shape.Tq + Tile::kQueries - 1) / Tile::kQueries;
+    // The first queries that see a key.
+    const auto seeing = [&](int key) {
+      return shape.causal ? max(key + shape.Tq - shape.Tk, 0) : 0;
+    };
+    const int begin = seeing(first_key) / Tile::kQueries;
+    const int see_all = (seeing(last_key) + Tile::kQueries - 1) / Tile::kQueries;
+    return {first_key, begin, end - begin, last_key < shape.Tk ? max(end - see_all, 0) : 0};
+  }
+  __device__ int tile(int turn) const { return begin + count - 1 - turn; }
 };
 
 // A block's shared memory. Its keys and values come once; queries and what goes with them have a
@@ -56,7 +78,8 @@ struct BackwardShared {
   QueryData data[Tile::kStages][kQueryPadding];
   PhaseBarrier full_k, full_v, full_q[Tile::kStages], full_grad_out[Tile::kStages];
   PhaseBarrier empty[Tile::kStages], full_grad_q, empty_grad_q;
-  unsigned number;  // of this block
+  HeadRows block;  // which tile of keys this is
+  QueryTiles tiles;
 
   // One thread calls this before all use, then the block's __syncthreads().
   __device__ void init() {
@@ -72,26 +95,6 @@ struct BackwardShared {
 
 struct BackwardMaps {
   CUtensorMap q, grad_out, k, v, data;
-};
-
-// The tiles of queries that see some of a block's keys, from the last one backwards: the first of
-// them see all keys, and the last ones not.
-struct QueryTiles {
-  int first_key, begin, count;
-
-  template <class Tile>
-  static __device__ QueryTiles of(const HeadRows& block, const Sizes& shape, Tile) {
-    const int first_key = block.tile * Tile::kKeys;
-    const int unseen = shape.causal ? max(first_key + shape.Tq - shape.Tk, 0) : 0;
-    const int begin = unseen / Tile::kQueries;
-    return {first_key, begin, (shape.Tq + Tile::kQueries - 1) / Tile::kQueries - begin};
-  }
-  __device__ int tile(int turn) const { return begin + count - 1 - turn; }
-  // Whether some query of the tile does not see some row of the tile of keys.
-  template <class Tile>
-  __device__ bool has_hidden(int turn, const Sizes& shape, Tile) const {
-    return visible_keys(tile(turn) * Tile::kQueries + 1, shape) < first_key + Tile::kKeys;
-  }
 };
 
 // Which tile of keys is whose. `together` heads take turns, so that what they read stays in the L2
@@ -151,7 +154,7 @@ __device__ inline void send_grad_q(BackwardShared<Tile>& shared, float* sums, un
     const int tile = tiles.tile(turn);
     while (atomicAdd(block_count + tile, 0u) < before) {
     }
-    __threadfence();  // what they have added is there,
+    __threadfence();                     // what they have added is there,
     gemm_mixed::fence_global_for_tma();  // for the TMA, too
     shared.full_grad_q.wait(turn % 2);   // both parts are complete
     float* const to = sums + static_cast<size_t>(tile) * (sizeof shared.grad_q / sizeof(float));
@@ -168,90 +171,6 @@ __device__ inline void send_grad_q(BackwardShared<Tile>& shared, float* sums, un
   }
 }
 
-// The value, as far as the compiler knows a new one each time: what follows from it is computed in
-// the loop, not before it in registers that the loop has no room for.
-__device__ __forceinline__ int made_anew(int value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
-// Begins products = A B^T of 64 rows of A, from `row` on, and a tile of kQueries rows of B.
-template <class Tile>
-__device__ __forceinline__ void begin_products(
-    float (&products)[1][Tile::kQueries / 8][4], const bfloat16 (&a)[Tile::kBoxes][Tile::kKeys * 64],
-    int row, const bfloat16 (&b)[Tile::kBoxes][Tile::kQueries * 64]) {
-  auto& sums = reinterpret_cast<float(&)[Tile::kQueries / 2]>(products);
-  const int first = made_anew(row * 64);
-  GPU_UNROLL
-  for (int step = 0; step < Tile::kDepth / 16; ++step) {
-    const auto a_step = gemm_mixed::describe_a(a[step / 4] + first, step % 4);
-    const auto b_step = gemm_mixed::describe_a(b[step / 4], step % 4);
-    if constexpr (Tile::kQueries == 64)
-      gemm_mixed::multiply_64x64<false, false>(sums, a_step, b_step, step > 0);
-    else
-      gemm_mixed::multiply_rows(sums, a_step, b_step, step > 0);
-  }
-  gemm_mixed::end_wgmma();
-}
-
-// Begins part = slopes^T K, or adds it: 64 queries and 64 columns, and all of the block's keys.
-template <class Tile>
-__device__ __forceinline__ void begin_part(float (&part)[1][8][4],
-                                           const bfloat16 (&slopes)[Tile::kKeys * 64],
-                                           const bfloat16 (&k)[Tile::kKeys * 64], bool add) {
-  auto& sums = reinterpret_cast<float(&)[Tile::kPartOfThread]>(part);
-  GPU_UNROLL
-  for (int step = 0; step < Tile::kKeys / 16; ++step)
-    gemm_mixed::multiply_64x64<true, true>(sums, gemm_mixed::describe_b(slopes, sizeof slopes, step),
-                                           gemm_mixed::describe_b(k, sizeof k, step),
-                                           add || step > 0);
-  gemm_mixed::end_wgmma();
-}
-
-// Calls use(value, query) for each of a lane's values of a tile: its columns are queries, whose
-// data lie as the TMA puts rows of 128 bytes, 16 queries: chunk c of row r at place c ^ r % 8.
-template <int kColumns, class Use>
-__device__ __forceinline__ void for_each_column(float (&values)[1][kColumns][4],
-                                                const QueryData* data, Use&& use) {
-  const auto* chunks = reinterpret_cast<const uint4*>(data);
-  const int quarter = made_anew(warp_lane() % 4);
-  GPU_UNROLL
-  for (int j = 0; j < kColumns; ++j) {
-    QueryData of_column[2];
-    const int row = j / 2, half = j % 2 ^ row / 4 % 2;  // of a row of chunks
-    memcpy(of_column, chunks + row * 8 + half * 4 + (quarter ^ row % 4), sizeof of_column);
-    GPU_UNROLL
-    for (int k = 0; k < 4; ++k) use(values[0][j][k], of_column[k % 2]);
-  }
-}
-
-// Stores a warp's 16 keys' slopes, from `row` on, in boxes of 64 queries.
-template <int kQueryBoxes, int kElements, int kSteps>
-__device__ __forceinline__ void store_slopes(bfloat16 (&boxes)[kQueryBoxes][kElements], int row,
-                                             const unsigned (&held)[kSteps][4]) {
-  constexpr int kWordsOfRow = 32, kWordsOfChunk = 4;
-  const int in_eight = warp_lane() / 4;  // rows, whose chunks change places by it
-  const int word = made_anew((row + in_eight) * kWordsOfRow + in_eight * kWordsOfChunk +
-                             warp_lane() % 4);
-  GPU_UNROLL
-  for (int step = 0; step < kSteps; ++step) {
-    GPU_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int chunk = 2 * step + i / 2;
-      auto* words = reinterpret_cast<unsigned*>(boxes[chunk / 8]) + i % 2 * 8 * kWordsOfRow;
-      words[word ^ chunk % 8 * kWordsOfChunk] = held[step][i];
-    }
-  }
-}
-
-// A warp's values as fragments of A.
-template <int kSteps, int kColumns>
-__device__ __forceinline__ void hold(unsigned (&held)[kSteps][4],
-                                     const float (&values)[1][kColumns][4]) {
-  GPU_UNROLL
-  for (int step = 0; step < kSteps; ++step) as_rows(held[step], values[0], step);
-}
-
 // A part of grad_q in the buffer and in the sums: the four numbers j of thread t are number
 // kWarpGroup j + t of its fours.
 __device__ __forceinline__ float4* fours_of_thread(float* part) {
@@ -264,32 +183,9 @@ __device__ __forceinline__ void store_part(float* to, const float (&part)[1][8][
     fours[j * kWarpGroup] = {part[0][j][0], part[0][j][1], part[0][j][2], part[0][j][3]};
 }
 
-// The threads that multiply the same box of keys: those of a consumer, or of both.
-template <class Tile>
-struct OwnersOfColumns {
-  static constexpr int kCount = Tile::kBoxes == 1 ? Tile::kConsumers * kWarpGroup : kWarpGroup;
-  static constexpr int kBarrier = ConsumerThreads<Tile>::kBarrier + 1;  // and the next
-  static __device__ int rank() { return (static_cast<int>(threadIdx.x) - kWarpGroup) % kCount; }
-  static __device__ bool any(bool value) {
-    const int group = (static_cast<int>(threadIdx.x) - kWarpGroup) / kCount;
-    return gemm_mixed::any_of_threads(kBarrier + group, kCount, value);
-  }
-  static __device__ void sync() {
-    gemm_mixed::fence_for_tma();
-    any(false);
-  }
-};
-
 // Heads of up to 64 numbers and of up to 128.
-#ifndef AHEAD_S
-#define AHEAD_S true
-#define AHEAD_L true
-#define EARLY_S false
-#define EARLY_L true
-#define STAGES_L 2
-#endif
-using SmallHeads = WgmmaBackwardTile<64, 128, 2, AHEAD_S, EARLY_S>;
-using LargeHeads = WgmmaBackwardTile<128, 64, STAGES_L, AHEAD_L, EARLY_L>;
+using SmallHeads = WgmmaBackwardTile<64, 128>;
+using LargeHeads = WgmmaBackwardTile<128, 64>;
 
 // versions/grad_q_sm90.hip: grad_q = scale sums, or 0 for a query that sees no key.
 template <class Tile>

@@ -4,13 +4,14 @@
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/04_attention/detail/store_sm80.h"
-#include "stage7_transformer/05_attention_backward/detail/wgmma_backward_sm90.h"
+#include "stage7_transformer/05_attention_backward/detail/backward_consumer_sm90.h"
 
 namespace attention_backward {
 
 #if !defined(GPU_BACKEND_HIP)
 
-// grad_k = scale dS^T Q   grad_v = P^T grad_out   sums of grad_q += dS K, for versions/grad_q_sm90.hip
+// grad_k = scale dS^T Q   grad_v = P^T grad_out   sums of grad_q += dS K, for
+// versions/grad_q_sm90.hip
 //     Q, grad_out (B,H,Tq,D)  K, V, grad_k, grad_v (B,H,Tk,D)  maps.data of data (B,H,padded)
 // Fixes : flash_bf16 computes P and dS twice, so that every sum has one owner.
 // Idea  : a block of keys sends its part of grad_q away, and blocks add in the order of their keys:
@@ -24,21 +25,20 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
                          const __grid_constant__ BackwardMaps maps, BlockOrder order, float scale,
                          unsigned padded, Sizes shape) {
   if constexpr (gemm_mixed::kHaveWgmma) {
-    using Consumers = ConsumerThreads<Tile>;
     DYNAMIC_SHARED(unsigned char, dynamic);
     auto& shared = gemm_mixed::aligned_shared<BackwardShared<Tile>>(dynamic);
     if (threadIdx.x == 0) {
       shared.init();
-      shared.number = atomicAdd(counts, 1u);  // in the order in which blocks begin
+      shared.block = order.place(atomicAdd(counts, 1u), shape);  // in the order in which they begin
+      shared.tiles = QueryTiles::of(shared.block, shape, Tile{});
     }
-    __syncthreads();  // every thread and the TMA know the barriers and the number
+    __syncthreads();  // every thread knows the barriers and the block's place; the TMA the barriers
 
-    const HeadRows block = order.place(shared.number, shape);
-    const auto tiles = QueryTiles::of(block, shape, Tile{});
-    const int first = tiles.first_key;
     const int group = gpu::wave_shfl(static_cast<int>(threadIdx.x) / kWarpGroup, 0);
     if (group == 0) {
       gemm_mixed::give_registers<Tile::kProducerRegisters>();
+      const HeadRows block = shared.block;
+      const QueryTiles tiles = shared.tiles;
       const size_t head = block.flat(shape, 1, 0);
       const size_t tiles_of_head = padded / Tile::kQueries;
       if (threadIdx.x == 0) copy_queries(shared, maps, tiles, block, head * padded);
@@ -47,145 +47,74 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
                     counts + 1 + head * tiles_of_head, tiles, static_cast<unsigned>(block.tile));
     } else {
       gemm_mixed::take_registers<Tile::kConsumerRegisters>();
-      const int consumer = group - 1, own = consumer * Tile::kOwn;
-      const int warp_row = static_cast<int>(threadIdx.x) % kWarpGroup / kLanes * 16;
-      const bool leads = threadIdx.x % kWarpGroup == 0;
-      float grad[1][Tile::kDepth / 8][4] = {}, grad_pair[1][Tile::kDepth / 8][4] = {};
-      unsigned loads_of_k = 0;
-
-      using Scores = float[1][Tile::kQueries / 8][4];
-      const auto begin_scores = [&](Scores& weights, int turn) {
-        const int stage = stage_of<Tile>(turn);
-        shared.full_q[stage].wait(parity_of<Tile>(turn));
-        gemm_mixed::begin_wgmma();
-        begin_products<Tile>(weights, shared.k, own, shared.q[stage]);
-      };
-      const auto add_tile = [&](auto is_masked, auto is_ahead, int turn, Scores& weights) {
+      using Consumer = BackwardConsumer<Tile>;
+      using OfQueries = typename Tile::OfQueries;
+      Consumer own(shared, shape, group - 1);
+      typename Consumer::Sums grad = {}, grad_pair = {};
+      // P of this tile from its scores; the next tile's scores, where they are begun here.
+      const auto add_tile = [&](auto is_masked, auto is_ahead, int turn,
+                                typename Consumer::Products& weights) {
         constexpr bool masked = decltype(is_masked)::value, ahead = decltype(is_ahead)::value;
-        const int stage = stage_of<Tile>(turn), query = tiles.tile(turn) * Tile::kQueries;
-        auto& q = shared.q[stage];
-        auto& grad_out = shared.grad_out[stage];
-        const auto take_out = [&](auto& to, auto& boxes) {
-          GPU_UNROLL
-          for (int box = 0; box < Tile::kBoxes; ++box)
-            take_out_special<true, Tile::kQueries, Consumers>(
-                reinterpret_cast<float(*)[1][8][4]>(to)[box],
-                reinterpret_cast<uint4*>(boxes[box]), first + own + warp_row, query, shape);
-        };
-        Scores slopes;
+        constexpr bool early = Tile::kHasRoomForBoth && !masked;
+        const int stage = stage_of<Tile>(turn);
+        auto& slope_boxes = shared.slopes[turn % 2];
+        typename Consumer::Products slopes;
         unsigned held_weights[Tile::kQueries / 16][4], held_slopes[Tile::kQueries / 16][4];
-        if constexpr (masked) {
-          shared.full_grad_out[stage].wait(parity_of<Tile>(turn));
-          // Special elements of grad_out may go: the query's delta is not finite then.
-          if (shape.causal) take_out(grad_pair, grad_out);
-        }
-        if constexpr (masked || !Tile::kAhead) begin_scores(weights, turn);
-        shared.full_grad_out[stage].wait(parity_of<Tile>(turn));
-        gemm_mixed::begin_wgmma();
-        begin_products<Tile>(slopes, shared.v, own, grad_out);
-        if constexpr (masked || !Tile::kAhead)
-          gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
-        for_each_column(weights, shared.data[stage], [&](float& weight, const QueryData& of) {
-          weight = gpu::exp2_flushed(fmaf(weight, shape.unit, -of.shift));
-        });
-        if constexpr (masked) mask<true>(weights, first + own + warp_row, query, shape, 0);
-        if constexpr (Tile::kEarly && !masked) {
+        const auto begin_grad_v = [&] {
           hold(held_weights, weights);
           gemm_mixed::begin_wgmma();
-          begin_values<typename Tile::OfQueries>(grad_pair, held_weights, grad_out);
-          gemm_mixed::wait_for_wgmma<1>();
-        } else {
-          gemm_mixed::wait_for_wgmma<0>();  // the products with the values, too
-        }
-        for_each_column(slopes, shared.data[stage],
-                        [](float& slope, const QueryData& of) { slope -= of.delta; });
-        multiply_each(slopes, weights);
-        if constexpr (masked) mask<true>(slopes, first + own + warp_row, query, shape, 0);
-        if constexpr (!Tile::kEarly || masked) hold(held_weights, weights);
+          begin_values<OfQueries>(grad_pair, held_weights, shared.grad_out[stage]);
+        };
+        own.template begin_slopes<masked>(slopes, grad_pair, turn);
+        own.template weigh<masked>(weights, turn);
+        if constexpr (early) begin_grad_v();
+        gemm_mixed::wait_for_wgmma<early ? 1 : 0>();  // grad_P is complete
+        own.template weigh_slopes<masked>(slopes, weights, turn);
         hold(held_slopes, slopes);
-        auto& slope_boxes = shared.slopes[turn % 2];
-        auto& keys = shared.k[Tile::columns_of(consumer)];
         float part[1][8][4] = {};
-        bool cleaned = false;
-        if constexpr (masked) {
-          store_slopes(slope_boxes, own + warp_row, held_slopes);
-          Consumers::sync();
-          if (shape.causal) {
-            take_out(grad, q);
-            cleaned = take_out_special<false, Tile::kKeys, OwnersOfColumns<Tile>>(
-                part, reinterpret_cast<uint4*>(keys),
-                query + Tile::queries_of(consumer) * 64 + warp_row, first, shape);
-          }
+        bool were_special = false;
+        if (masked &&
+            shape.causal) {  // nobody multiplies queries and keys behind the first barrier
+          own.take_out(grad, shared.q[stage], turn);
+          were_special = own.take_out_of_keys(part, turn);
         }
-        if constexpr (!Tile::kEarly || masked) {
-          gemm_mixed::begin_wgmma();
-          begin_values<typename Tile::OfQueries>(grad_pair, held_weights, grad_out);
-        }
-        if constexpr (!masked) store_slopes(slope_boxes, own + warp_row, held_slopes);
+        if constexpr (!early) begin_grad_v();
+        store_slopes(slope_boxes, own.row, held_slopes);
         gemm_mixed::begin_wgmma();
-        begin_values<typename Tile::OfQueries>(grad, held_slopes, q);
-        if constexpr (!masked)
-          Consumers::sync();  // the slopes of all keys are there; nobody multiplies those before
+        begin_values<OfQueries>(grad, held_slopes, shared.q[stage]);
+        Consumer::Threads::sync();  // all slopes are there; nobody multiplies those before
         gemm_mixed::begin_wgmma();
-        begin_part<Tile>(part, slope_boxes[Tile::queries_of(consumer)], keys, masked);
-        gemm_mixed::wait_for_wgmma<1>();
-        if (leads) shared.empty[stage].arrive();
-        if constexpr (ahead) {
-          begin_scores(weights, turn + 1);
-          gemm_mixed::wait_for_wgmma<1>();
-        } else {
-          gemm_mixed::wait_for_wgmma<0>();
-        }
-        shared.empty_grad_q.wait(turn % 2 ^ 1);
-        store_part(shared.grad_q[consumer], part);
-        gemm_mixed::fence_for_tma();
-        gpu::wave_sync();
-        if (warp_lane() == 0) shared.full_grad_q.arrive();
+        begin_part<Tile>(part, slope_boxes[Tile::queries_of(own.number)],
+                         shared.k[Tile::columns_of(own.number)], masked);
+        gemm_mixed::wait_for_wgmma<1>();  // grad_k and grad_v have this tile's share
+        if (threadIdx.x % kWarpGroup == 0) shared.empty[stage].arrive();
+        if constexpr (ahead) own.begin_scores(weights, turn + 1);
+        gemm_mixed::wait_for_wgmma<ahead ? 1 : 0>();  // the part of grad_q is complete
+        own.hand_over(part, turn);
         if constexpr (ahead) gemm_mixed::wait_for_wgmma<0>();
-        if constexpr (masked) {
-          if (!Consumers::any(cleaned)) return;  // nobody multiplies keys
-          if (threadIdx.x == Tile::kLeader) load_keys(shared, maps, tiles, block);
-          shared.full_k.wait(++loads_of_k % 2);  // they are as they were
-        }
+        if constexpr (masked) own.bring_back_keys(were_special, maps);
       };
 
-      shared.full_k.wait(0), shared.full_v.wait(0);
-      int plain = 0;
-      while (plain < tiles.count && !tiles.has_hidden(plain, shape, Tile{})) ++plain;
-      if constexpr (Tile::kAhead) {
-        if (plain > 0) {
-          Scores weights;
-          begin_scores(weights, 0);
-          gemm_mixed::wait_for_wgmma<0>();
-          GPU_ROLLED
-          for (int turn = 0; turn < plain - 1; ++turn)
-            add_tile(std::false_type{}, std::true_type{}, turn, weights);
-          add_tile(std::false_type{}, std::false_type{}, plain - 1, weights);
-        }
-      } else {
-          GPU_ROLLED
-        for (int turn = 0; turn < plain; ++turn) {
-          Scores weights;
-          add_tile(std::false_type{}, std::false_type{}, turn, weights);
-        }
+      shared.full_k.wait(0), shared.full_v.wait(0);  // the block's keys and values are complete
+      const QueryTiles& tiles = shared.tiles;
+      if (tiles.unmasked > 0) {
+        typename Consumer::Products weights;
+        own.begin_scores(weights, 0);
+        gemm_mixed::wait_for_wgmma<0>();
+        GPU_ROLLED
+        for (int turn = 0; turn < tiles.unmasked - 1; ++turn)
+          add_tile(std::false_type{}, std::true_type{}, turn, weights);
+        add_tile(std::false_type{}, std::false_type{}, tiles.unmasked - 1, weights);
       }
-          GPU_ROLLED
-      for (int turn = plain; turn < tiles.count; ++turn) {
-        Scores weights;
+      GPU_ROLLED
+      for (int turn = tiles.unmasked; turn < tiles.count; ++turn) {
+        typename Consumer::Products weights;
+        own.begin_scores(weights, turn);
+        gemm_mixed::wait_for_wgmma<0>();
         add_tile(std::true_type{}, std::false_type{}, turn, weights);
       }
-
-      Consumers::sync();  // nobody multiplies keys and values: their tiles take the output
-      const auto store = [&](const Bf16View& to, auto& boxes, const auto& of, float factor) {
-        const float factors[1][2] = {{factor, factor}};
-        GPU_UNROLL
-        for (int box = 0; box < Tile::kBoxes; ++box)
-          store_chunks<true>(block.row(to, first) + 64 * box, to.stride_row, shape.D - 64 * box,
-                             shape.Tk - first, reinterpret_cast<uint4*>(boxes[box]),
-                             own + warp_row, reinterpret_cast<const float(*)[1][8][4]>(of)[box],
-                             factors);
-      };
-      store(grad_k, shared.k, grad, scale), store(grad_v, shared.v, grad_pair, 1);
+      Consumer::Threads::sync();  // nobody multiplies keys and values: their tiles take the output
+      own.store(grad_k, shared.k, grad, scale), own.store(grad_v, shared.v, grad_pair, 1);
     }
   }
 }
@@ -231,9 +160,9 @@ void launch_flash_wgmma(const Bf16View& grad_q, const Bf16View& grad_k, const Bf
   if (p.heads() * p.D == 0) return;
   const bool suits = p.Tq > 0 && p.Tk > 0 &&
                      have_aligned_rows({grad_q, grad_k, grad_v, grad_out, out, q, k, v}, p.D);
-  const auto launch = !suits        ? launch_flash_bf16
-                      : p.D <= 64   ? launch_tile<SmallHeads>
-                                    : launch_tile<LargeHeads>;
+  const auto launch = !suits      ? launch_flash_bf16
+                      : p.D <= 64 ? launch_tile<SmallHeads>
+                                  : launch_tile<LargeHeads>;
   launch(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, p, memory, stream);
 }
 

@@ -24,8 +24,7 @@ static __global__ void flash_wgmma_grad_q(Bf16View grad_q, const float* sums, fl
   // Nobody has added anything for queries that see no key.
   const int rows = min(shape.Tq - first, 64);
   if (rows <= 0) return;
-  const bool seeing =
-      visible_keys(min((tile + 1) * Tile::kQueries, shape.Tq), shape) > 0;
+  const bool seeing = visible_keys(min((tile + 1) * Tile::kQueries, shape.Tq), shape) > 0;
   const float4* fours = reinterpret_cast<const float4*>(sums + size_t{blockIdx.x} * Tile::kPart) +
                         threadIdx.x % kWarpGroup;
   float own[1][8][4] = {};
