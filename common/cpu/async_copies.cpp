@@ -114,9 +114,9 @@ bool AsyncCopies::is_arriving(unsigned offset, unsigned bytes) const {
 std::string AsyncCopies::begin_store(unsigned thread, const TensorMap& map, const int* at,
                                      const void* from) {
   const unsigned bytes = map.box_rows() * TensorMap::kRowBytes;
-  return begin({map, {at[0], at[1], at[2], at[3]}, thread, 0, bytes, false, false, {}, nullptr,
-                false},
-               from);
+  return begin(
+      {map, {at[0], at[1], at[2], at[3]}, thread, 0, bytes, false, false, {}, nullptr, false},
+      from);
 }
 
 std::string AsyncCopies::begin_store(unsigned thread, float* to, const float* from, unsigned bytes,
