@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "common/cpu/events.h"
 
@@ -113,20 +114,27 @@ bool AsyncCopies::is_arriving(unsigned offset, unsigned bytes) const {
 std::string AsyncCopies::begin_store(unsigned thread, const TensorMap& map, const int* at,
                                      const void* from) {
   const unsigned bytes = map.box_rows() * TensorMap::kRowBytes;
-  if (!view_.holds(from, bytes)) return "a box does not lie in dynamic shared memory";
-  const unsigned offset = view_.offset(from);
-  if (offset % TensorMap::kRowBytes != 0) return "a box must begin at a multiple of 128 bytes";
-  if (is_arriving(offset, bytes)) return "stores a box that has not arrived yet";
-  if (std::string mistake = view_.read(offset, bytes); !mistake.empty()) return mistake;
-  const char* begin = static_cast<const char*>(from);
-  stores_.push_back({map,
-                     {at[0], at[1], at[2], at[3]},
-                     thread,
-                     offset,
-                     bytes,
-                     false,
-                     false,
-                     std::vector<char>(begin, begin + bytes)});
+  return begin(
+      {map, {at[0], at[1], at[2], at[3]}, thread, 0, bytes, false, false, {}, nullptr, false},
+      from);
+}
+
+std::string AsyncCopies::begin_store(unsigned thread, float* to, const float* from, unsigned bytes,
+                                     bool adds) {
+  if (bytes == 0 || bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(to) % 16 != 0)
+    return "stores chunks of 16 bytes, to multiples of 16 bytes";
+  return begin({{}, {}, thread, 0, bytes, false, false, {}, to, adds}, from);
+}
+
+std::string AsyncCopies::begin(Store store, const void* from) {
+  if (!view_.holds(from, store.bytes)) return "a box does not lie in dynamic shared memory";
+  store.from = view_.offset(from);
+  if (store.from % TensorMap::kRowBytes != 0) return "a box must begin at a multiple of 128 bytes";
+  if (is_arriving(store.from, store.bytes)) return "stores a box that has not arrived yet";
+  if (std::string mistake = view_.read(store.from, store.bytes); !mistake.empty()) return mistake;
+  const char* first = static_cast<const char*>(from);
+  store.box.assign(first, first + store.bytes);
+  stores_.push_back(std::move(store));
   return "";
 }
 
@@ -152,6 +160,17 @@ std::string AsyncCopies::wait_for_stores(unsigned thread, bool complete) {
 }
 
 void AsyncCopies::write(const Store& store) {
+  if (store.to != nullptr) {
+    for (unsigned i = 0; i < store.bytes / sizeof(float); ++i) {
+      float value;
+      std::memcpy(&value, store.box.data() + i * sizeof value, sizeof value);
+      if (store.adds)
+        atomicAdd(store.to + i, value);
+      else
+        store.to[i] = value;
+    }
+    return;
+  }
   for_each_row(store.map, store.at, [&](char* data, unsigned before, unsigned bytes, unsigned r) {
     const unsigned address = store.from + r * TensorMap::kRowBytes;
     char row[TensorMap::kRowBytes];

@@ -31,6 +31,8 @@ class AsyncCopies {
   bool is_arriving(unsigned offset, unsigned bytes) const;
 
   std::string begin_store(unsigned thread, const TensorMap& map, const int* at, const void* from);
+  // Of `bytes` bytes as they lie, to `to`; where `adds`, each float is added to what is there.
+  std::string begin_store(unsigned thread, float* to, const float* from, unsigned bytes, bool adds);
   void end_stores(unsigned thread);
   std::string wait_for_stores(unsigned thread, bool complete);
   std::string end_block();
@@ -42,7 +44,10 @@ class AsyncCopies {
     unsigned thread, from, bytes;
     bool is_ended, is_read;
     std::vector<char> box;  // as it was when the store began
+    float* to;              // null: to the map's matrix
+    bool adds;
   };
+  std::string begin(Store store, const void* from);
   void write(const Store& store);
 
   AsyncView& view_;

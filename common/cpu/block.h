@@ -131,6 +131,7 @@ class BlockRunner {
   void begin_load(const Caller& caller, void* to, const TensorMap& map, const int* at,
                   std::uint64_t* state);
   void begin_store(const Caller& caller, const TensorMap& map, const int* at, const void* from);
+  void begin_store(const Caller& caller, float* to, const float* from, unsigned bytes, bool adds);
   void wait_for_stores(const Caller& caller, bool complete);
   void begin_product(const Caller& caller, const Product& product, float* sums,
                      const unsigned* held);

@@ -207,6 +207,10 @@ void BlockRunner::begin_store(const Caller& caller, const TensorMap& map, const 
                               const void* from) {
   report(caller, events_of(caller).copies.begin_store(caller.thread, map, at, from));
 }
+void BlockRunner::begin_store(const Caller& caller, float* to, const float* from, unsigned bytes,
+                              bool adds) {
+  report(caller, events_of(caller).copies.begin_store(caller.thread, to, from, bytes, adds));
+}
 void BlockRunner::wait_for_stores(const Caller& caller, bool complete) {
   report(caller, events_of(caller).copies.wait_for_stores(caller.thread, complete));
 }
@@ -336,6 +340,10 @@ void begin_load(const Caller& caller, void* to, const TensorMap& map, const int*
 void begin_store(const Caller& caller, const TensorMap& map, const int* at, const void* from) {
   const sanitizer::Unseen unseen;
   current_block_runner()->begin_store(caller, map, at, from);
+}
+void begin_store(const Caller& caller, float* to, const float* from, unsigned bytes, bool adds) {
+  const sanitizer::Unseen unseen;
+  current_block_runner()->begin_store(caller, to, from, bytes, adds);
 }
 void end_stores(unsigned thread) {
   const sanitizer::Unseen unseen;

@@ -69,6 +69,8 @@ void begin_load(const Caller& caller, void* to, const TensorMap& map, const int*
 void begin_load_for(const Caller& caller, unsigned blocks, void* to, const TensorMap& map,
                     const int* at, std::uint64_t* state);
 void begin_store(const Caller& caller, const TensorMap& map, const int* at, const void* from);
+// Of so many bytes as they lie; where `adds`, each float is added to what is there.
+void begin_store(const Caller& caller, float* to, const float* from, unsigned bytes, bool adds);
 void end_stores(unsigned thread);
 // Until this thread's stores have read their memory; `complete`: until they have written, too.
 void wait_for_stores(const Caller& caller, bool complete);

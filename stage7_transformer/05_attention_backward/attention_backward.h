@@ -38,6 +38,7 @@ using attention::ViewOf;
 size_t memory_of_composed(const Problem& p);
 size_t memory_of_flash(const Problem& p);
 size_t memory_of_flash_bf16(const Problem& p);
+size_t memory_of_flash_wgmma(const Problem& p);
 
 void launch_composed(const View& grad_q, const View& grad_k, const View& grad_v,
                      const ConstView& grad_out, const ConstView& out, const float* lse,
@@ -70,19 +71,27 @@ inline constexpr Version<LaunchOf<float>> kVersions[] = {
     {"flash", {launch_flash, memory_of_flash}, "probabilities again from lse, tile by tile"},
 };
 
-// bf16 in and out, with the matrix instructions of sm_80, for D up to 128. The weights P and their
-// gradients are rounded to bf16 once. Throws std::runtime_error on AMD.
+// bf16 in and out, with the matrix instructions of sm_80, or sm_90 (flash_wgmma), for D up to 128.
+// The weights P and their gradients are rounded to bf16 once. Throws std::runtime_error on AMD.
 inline constexpr size_t kMostBf16Depth = 128;
 void launch_flash_bf16(const Bf16View& grad_q, const Bf16View& grad_k, const Bf16View& grad_v,
                        const ConstBf16View& grad_out, const ConstBf16View& out, const float* lse,
                        const ConstBf16View& q, const ConstBf16View& k, const ConstBf16View& v,
                        const Problem& p, float* memory, hipStream_t stream = nullptr);
+void launch_flash_wgmma(const Bf16View& grad_q, const Bf16View& grad_k, const Bf16View& grad_v,
+                        const ConstBf16View& grad_out, const ConstBf16View& out, const float* lse,
+                        const ConstBf16View& q, const ConstBf16View& k, const ConstBf16View& v,
+                        const Problem& p, float* memory, hipStream_t stream = nullptr);
 
 inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
     {"flash_bf16",
      {launch_flash_bf16, memory_of_flash_bf16},
      "the products of a tile on matrix units, in bf16",
      gemm_mixed::kNeedsOfMmaSync},
+    {"flash_wgmma",
+     {launch_flash_wgmma, memory_of_flash_wgmma},
+     "each product once on wgmma; blocks of keys add grad_q in turn",
+     gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
 };
 
 }  // namespace attention_backward

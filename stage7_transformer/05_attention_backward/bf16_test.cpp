@@ -1,8 +1,10 @@
-// The gradients of flash_bf16 at awkward shapes, layouts and values, within their bounds.
+// The gradients of the versions for bf16 at awkward shapes, layouts and values, within their
+// bounds.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -98,9 +100,20 @@ Gradients gradients_cpu(const Inputs& in, const std::vector<bfloat16>& out,
   return result;
 }
 
+using attention_backward::kBf16Versions;
+using BackwardVersion = Version<attention_backward::LaunchOf<bfloat16>>;
+
+// The versions that this device has: each test walks them.
+std::vector<BackwardVersion> versions() {
+  std::vector<BackwardVersion> all;
+  for (const BackwardVersion& version : testing::chosen(kBf16Versions))
+    if (missing(version.needs).empty()) all.push_back(version);
+  return all;
+}
+
 // The device memory of one attention and its gradients.
 struct Device {
-  Device(const Inputs& in, Layout layout)
+  Device(const Inputs& in, Layout layout, const BackwardVersion& version)
       : problem(in.problem),
         q(problem, problem.Tq, layout, in.q),
         k(problem, problem.Tk, layout, in.k),
@@ -111,11 +124,10 @@ struct Device {
         grad_k(problem, problem.Tk, layout),
         grad_v(problem, problem.Tk, layout),
         lse(problem.B * problem.H * problem.Tq, 0),
-        memory(attention_backward::memory_of_flash_bf16(problem), 0) {
+        memory(version.launch.memory(problem), 0) {
     attention::launch_flash_bf16(out.view(), lse.data(), q.view(), k.view(), v.view(), problem);
-    attention_backward::launch_flash_bf16(grad_q.view(), grad_k.view(), grad_v.view(),
-                                          grad_out.view(), out.view(), lse.data(), q.view(),
-                                          k.view(), v.view(), problem, memory.data());
+    version.launch.run(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(),
+                       lse.data(), q.view(), k.view(), v.view(), problem, memory.data(), nullptr);
   }
   bool intact() const {
     bool all = lse.intact() && memory.intact();
@@ -129,14 +141,24 @@ struct Device {
   Guarded<float> lse, memory;
 };
 
+// Of all versions: out and lse, and so what is wanted, are the same for each.
 Comparison check(const Inputs& in, Layout layout) {
-  const Device device(in, layout);
-  const Gradients want = gradients_cpu(in, device.out.to_host(), device.lse.to_host());
-  Comparison all = together({want.q.compare(doubles(device.grad_q.to_host())),
-                             want.k.compare(doubles(device.grad_k.to_host())),
-                             want.v.compare(doubles(device.grad_v.to_host()))});
-  all.ok = all.ok && device.intact();
-  return all;
+  std::vector<Comparison> all;
+  std::unique_ptr<const Gradients> want;
+  bool intact = true;
+  for (const BackwardVersion& version : versions()) {
+    const Device device(in, layout, version);
+    if (want == nullptr)
+      want = std::make_unique<const Gradients>(
+          gradients_cpu(in, device.out.to_host(), device.lse.to_host()));
+    all.push_back(want->q.compare(doubles(device.grad_q.to_host())));
+    all.push_back(want->k.compare(doubles(device.grad_k.to_host())));
+    all.push_back(want->v.compare(doubles(device.grad_v.to_host())));
+    intact = intact && device.intact();
+  }
+  Comparison result = together(all);
+  result.ok = result.ok && intact;
+  return result;
 }
 
 // Where NaN and infinity are planted; some with so many heads that the large tiles are taken.
@@ -145,7 +167,7 @@ constexpr attention::Lengths kUnseen[] = {{9, 9, 3},      {70, 70, 16},   {200, 
 
 }  // namespace
 
-TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long]") {
+TEST_CASE("bf16: gradients stay within their bound, at any length", "[long]") {
   if (!available()) return;
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 260};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -163,7 +185,7 @@ TEST_CASE("flash_bf16: gradients stay within their bound, at any length", "[long
   }
 }
 
-TEST_CASE("flash_bf16: gradients of rows that begin at no multiple of 16 bytes") {
+TEST_CASE("bf16: gradients of rows that begin at no multiple of 16 bytes") {
   if (!available()) return;
   for (const size_t D : {5, 20, 61})
     for (const bool causal : {false, true}) {
@@ -172,7 +194,7 @@ TEST_CASE("flash_bf16: gradients of rows that begin at no multiple of 16 bytes")
     }
 }
 
-TEST_CASE("flash_bf16: gradients by the large tiles, and of heads of more than 64") {
+TEST_CASE("bf16: gradients by the large tiles, and of heads of more than 64") {
   if (!available()) return;
   const size_t many = gpu::multiprocessors();  // heads: a block for each
   for (const bool causal : {false, true}) {
@@ -182,8 +204,7 @@ TEST_CASE("flash_bf16: gradients by the large tiles, and of heads of more than 6
   }
 }
 
-TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that see no key",
-          "[long]") {
+TEST_CASE("bf16: gradients of heads of any size up to 128, of rows that see no key", "[long]") {
   if (!available()) return;
   for (const size_t D : {1, 8, 17, 40, 64, 72, 100, 128}) {
     CAPTURE(D);
@@ -203,78 +224,88 @@ TEST_CASE("flash_bf16: gradients of heads of any size up to 128, of rows that se
   }
 }
 
-TEST_CASE("flash_bf16: gradients at large scores, with the same bits twice, and what is wrong",
+TEST_CASE("bf16: gradients at large scores, with the same bits twice, and what is wrong",
           "[long]") {
   if (!available()) return;
   Inputs in = random_inputs(problem_of(1, 2, 100, 150, 64, true), 60);
   REQUIRE_OK(check(in, {}));
   in = random_inputs(problem_of(1, 2, 100, 150, 64, true));
-  Device device(in, {}), again(in, {});
-  const auto grad_k = device.grad_k.to_host(), grad_k_again = again.grad_k.to_host();
-  const auto grad_q = device.grad_q.to_host(), grad_q_again = again.grad_q.to_host();
-  REQUIRE(std::memcmp(grad_k.data(), grad_k_again.data(), grad_k.size() * sizeof grad_k[0]) == 0);
-  REQUIRE(std::memcmp(grad_q.data(), grad_q_again.data(), grad_q.size() * sizeof grad_q[0]) == 0);
+  for (const BackwardVersion& version : versions()) {
+    CAPTURE(version.name);
+    Device device(in, {}, version), again(in, {}, version);
+    const auto grad_k = device.grad_k.to_host(), grad_q = device.grad_q.to_host();
+    const auto same = [](const auto& a, const auto& b) {
+      return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+    };
+    REQUIRE(same(grad_k, again.grad_k.to_host()));
+    REQUIRE(same(grad_q, again.grad_q.to_host()));
 
-  const auto lse = device.lse.to_host();
-  auto out = device.out.to_host();
-  REQUIRE(gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
-  REQUIRE(!gradients_cpu(in, out, lse).v.compare(doubles(grad_k)).ok);
-  std::reverse(out.begin(), out.end());  // another delta
-  REQUIRE(!gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
-  REQUIRE(!gradients_cpu(in, out, lse).q.compare(doubles(grad_q)).ok);
+    const auto lse = device.lse.to_host();
+    auto out = device.out.to_host();
+    REQUIRE(gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
+    REQUIRE(!gradients_cpu(in, out, lse).v.compare(doubles(grad_k)).ok);
+    std::reverse(out.begin(), out.end());  // another delta
+    REQUIRE(!gradients_cpu(in, out, lse).k.compare(doubles(grad_k)).ok);
+    REQUIRE(!gradients_cpu(in, out, lse).q.compare(doubles(grad_q)).ok);
+  }
 }
 
-TEST_CASE("flash_bf16: pairs that do not see each other add nothing to the gradients",
-          "[harness]") {
-  if (!available()) return;
-  const size_t many = gpu::multiprocessors();  // heads: a block for each
-  for (const auto& [Tq, Tk, D] : kUnseen)
-    for (const bool large : {false, true}) {
-      if (large && Tq != 133 && Tq != 150) continue;
-      const Problem p = problem_of(1, large ? many : 2, Tq, Tk, D, true);
-      const Inputs plain = random_inputs(p, 2);
-      const Device before(plain, {});
-      size_t turn = 0;
-      for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
-        for (const float special :
-             {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-          Inputs in = plain;
-          const bool of_key = array == Of::k || array == Of::v;
-          std::vector<bfloat16>& values = array == Of::q   ? in.q
-                                          : array == Of::k ? in.k
-                                          : array == Of::v ? in.v
-                                                           : in.grad_out;
-          const size_t T = of_key ? Tk : Tq, token = (5 + 37 * turn++) % T;
-          attention::plant(values, T, D, token, turn % D, gpu::from_float<bfloat16>(special));
-          const attention::Reach queries = attention::reach_of_queries(p, array, token);
-          const attention::Reach keys = attention::reach_of_keys(p, array, token);
-          CAPTURE(Tq, Tk, D, large, static_cast<int>(array), special, token);
-          const Device after(in, {});
-          using attention::same_outside;
-          REQUIRE(same_outside(before.grad_q.to_host(), after.grad_q.to_host(), nullptr, Tq, D,
-                               queries));
-          REQUIRE(
-              same_outside(before.grad_k.to_host(), after.grad_k.to_host(), nullptr, Tk, D, keys));
-          const auto grad_v = after.grad_v.to_host();
-          REQUIRE(same_outside(before.grad_v.to_host(), grad_v, nullptr, Tk, D,
-                               array == Of::v ? attention::Reach{0, 0} : keys));
-          if (array == Of::grad_out) REQUIRE(attention::reaches(grad_v, Tk, D, keys));
-        }
+// NaN and infinity in a row of each input: what they do not reach has the same bits as before.
+void require_unreached(const Problem& p, const BackwardVersion& version) {
+  const Inputs plain = random_inputs(p, 2);
+  const Device before(plain, {}, version);
+  size_t turn = 0;
+  for (const Of array : {Of::q, Of::k, Of::v, Of::grad_out})
+    for (const float special :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Inputs in = plain;
+      const bool of_key = array == Of::k || array == Of::v;
+      std::vector<bfloat16>& values = array == Of::q   ? in.q
+                                      : array == Of::k ? in.k
+                                      : array == Of::v ? in.v
+                                                       : in.grad_out;
+      const size_t T = of_key ? p.Tk : p.Tq, token = (5 + 37 * turn++) % T;
+      attention::plant(values, T, p.D, token, turn % p.D, gpu::from_float<bfloat16>(special));
+      const attention::Reach queries = attention::reach_of_queries(p, array, token);
+      const attention::Reach keys = attention::reach_of_keys(p, array, token);
+      CAPTURE(version.name, p.H, p.Tq, p.Tk, p.D, static_cast<int>(array), special, token);
+      const Device after(in, {}, version);
+      using attention::same_outside;
+      REQUIRE(same_outside(before.grad_q.to_host(), after.grad_q.to_host(), nullptr, p.Tq, p.D,
+                           queries));
+      REQUIRE(
+          same_outside(before.grad_k.to_host(), after.grad_k.to_host(), nullptr, p.Tk, p.D, keys));
+      const auto grad_v = after.grad_v.to_host();
+      REQUIRE(same_outside(before.grad_v.to_host(), grad_v, nullptr, p.Tk, p.D,
+                           array == Of::v ? attention::Reach{0, 0} : keys));
+      if (array == Of::grad_out) REQUIRE(attention::reaches(grad_v, p.Tk, p.D, keys));
     }
 }
 
-TEST_CASE("flash_bf16 refuses heads that are too large for its gradients") {
+TEST_CASE("bf16: pairs that do not see each other add nothing to the gradients", "[harness]") {
   if (!available()) return;
-  const attention::Bf16View none{nullptr, 0, 0, 0};
-  const auto run = [&](const Problem& problem) {
-    attention_backward::launch_flash_bf16(none, none, none, none, none, nullptr, none, none, none,
-                                          problem, nullptr);
-  };
-  REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 129, false)), std::invalid_argument);
-  REQUIRE_NOTHROW(run(problem_of(0, 1, 1, 1, 64, false)));
+  const size_t many = gpu::multiprocessors();  // heads: a block for each
+  for (const BackwardVersion& version : versions())
+    for (const auto& [Tq, Tk, D] : kUnseen)
+      for (const bool large : {false, true})
+        if (!large || Tq == 133 || Tq == 150)
+          require_unreached(problem_of(1, large ? many : 2, Tq, Tk, D, true), version);
 }
 
-TEST_CASE("flash_bf16's gradients of the numbers that NumPy's references are made of", "[numpy]") {
+TEST_CASE("bf16: refuses heads that are too large for its gradients") {
+  if (!available()) return;
+  const attention::Bf16View none{nullptr, 0, 0, 0};
+  for (const BackwardVersion& version : versions()) {
+    const auto run = [&](const Problem& problem) {
+      version.launch.run(none, none, none, none, none, nullptr, none, none, none, problem, nullptr,
+                         nullptr);
+    };
+    REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 129, false)), std::invalid_argument);
+    REQUIRE_NOTHROW(run(problem_of(0, 1, 1, 1, 64, false)));
+  }
+}
+
+TEST_CASE("bf16: gradients of the numbers that NumPy's references are made of", "[numpy]") {
   if (!available()) return;
   for (const bool causal : {true, false}) {
     const Inputs in{problem_of(2, 2, 21, 26, 12, causal), numpy_rounded("q"), numpy_rounded("k"),

@@ -38,5 +38,11 @@ size_t memory_of_flash(const Problem& p) { return p.heads() * p.Tq; }  // delta
 size_t memory_of_flash_bf16(const Problem& p) {
   return p.heads() * padded_queries(p) * sizeof(QueryData) / sizeof(float);
 }
+// The same, the sums of grad_q, and counts: of the blocks, and of those that have added to a tile
+// of 64 queries or more.
+size_t memory_of_flash_wgmma(const Problem& p) {
+  const size_t queries = p.heads() * padded_queries(p), depth = p.D <= 64 ? 64 : 128;
+  return memory_of_flash_bf16(p) + queries * depth + 1 + queries / 64;
+}
 
 }  // namespace attention_backward

@@ -122,6 +122,23 @@ __global__ void wrong_in_cluster(Wrong what) {
   meet_cluster();
 }
 
+// What may go wrong where thread 0 adds 32 floats, 0 to 31, to those at `to`.
+enum class AddMistake { none, no_fence, not_ended, beside_chunks };
+__global__ void add_floats(float* to, bool adds, AddMistake mistake) {
+  DYNAMIC_SHARED(float, dynamic);
+  const unsigned behind = cpu::shared_address(dynamic) % 128;
+  float* from = dynamic + (128 - behind) % 128 / sizeof(float);
+  from[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (mistake != AddMistake::no_fence) cpu::fence_for_units();
+  __syncthreads();  // all of them are there, for the units too
+  if (threadIdx.x > 0) return;
+  cpu::begin_store(HERE, to + (mistake == AddMistake::beside_chunks ? 1 : 0), from, 128, adds);
+  cpu::go_on();
+  if (mistake != AddMistake::not_ended) cpu::end_stores(cpu::caller_number());
+  cpu::wait_for_stores(HERE, true);
+  cpu::go_on();
+}
+
 __global__ void wait_for_nothing() {
   DYNAMIC_SHARED(std::uint64_t, barriers);
   wait_for_phase(barriers, 0);
@@ -225,6 +242,27 @@ TEST_CASE("who waits for ever in a cluster is named, and whose memory is not the
   CHECK(contains_text(meets, "for phase 0 of barrier 0 in the order of init(), which has 0 of 1"));
   CHECK(contains_text(say(Wrong::has_no_barrier), "the barrier is not initialized in block ("));
   CHECK(contains_text(say(Wrong::is_not_there), "of the cluster has not begun"));
+}
+
+TEST_CASE("a unit stores floats, or adds them to those that are there") {
+  float* sums = nullptr;
+  HIP_CHECK(hipMalloc(&sums, 33 * sizeof(float)));
+  const auto launch = [&](bool adds, AddMistake mistake) {
+    LAUNCH(add_floats, 1, 32, 512, sums, adds, mistake);
+  };
+  launch(false, AddMistake::none), launch(true, AddMistake::none), launch(true, AddMistake::none);
+  float host[32];
+  HIP_CHECK(hipMemcpy(host, sums, sizeof host, hipMemcpyDeviceToHost));
+  for (int i = 0; i < 32; ++i) CHECK(host[i] == static_cast<float>(3 * i));
+  const auto say = [&](AddMistake mistake) {
+    const std::string line = diagnosis_of([&] { launch(true, mistake); });
+    HIP_CHECK(hipMalloc(&sums, 33 * sizeof(float)));  // after the reset
+    return line;
+  };
+  CHECK(contains_text(say(AddMistake::no_fence), "no thread with fence_for_tma() has filled"));
+  CHECK(contains_text(say(AddMistake::not_ended), "stores have not read its shared memory yet"));
+  CHECK(contains_text(say(AddMistake::beside_chunks), "to multiples of 16 bytes"));
+  HIP_CHECK(hipFree(sums));
 }
 
 TEST_CASE("who waits for ever is named, with barrier and phase") {

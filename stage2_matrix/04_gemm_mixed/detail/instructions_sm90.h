@@ -144,6 +144,19 @@ __device__ inline void store_box(const CUtensorMap& map, const BoxPlace& at, con
       "r"(shared_address(from)), "r"(at.column), "r"(at.row), "r"(at.matrix), "r"(at.group)
       : "memory");
 }
+// Copies `bytes` bytes as they lie, both from and to multiples of 16. With add_floats each float is
+// added to what is there: where several add to one, the order is that in which they come.
+__device__ inline void store_floats(float* to, const float* from, unsigned bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void add_floats(float* to, const float* from, unsigned bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
 __device__ inline void end_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until this thread's stores have read their shared memory, which may then be overwritten.
@@ -159,6 +172,10 @@ __device__ inline void wait_for_stores() {
 // ordinary stores that they shall see, before the barrier.
 __device__ inline void fence_for_tma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// The same for global memory.
+__device__ inline void fence_global_for_tma() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // ---- Warp groups ------------------------------------------------------------------------------

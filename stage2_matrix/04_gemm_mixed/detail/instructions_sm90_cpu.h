@@ -69,6 +69,16 @@ __device__ inline void store_box(const CUtensorMap& map, int row, int column, co
                                  CPU_SITE("store_box()")) {
   store_box(map, {row, column, 0, 0}, from, site);
 }
+__device__ inline void store_floats(float* to, const float* from, unsigned bytes,
+                                    CPU_SITE("store_floats()")) {
+  cpu::begin_store({cpu::caller_number(), site}, to, from, bytes, false);
+  cpu::go_on();
+}
+__device__ inline void add_floats(float* to, const float* from, unsigned bytes,
+                                  CPU_SITE("add_floats()")) {
+  cpu::begin_store({cpu::caller_number(), site}, to, from, bytes, true);
+  cpu::go_on();
+}
 __device__ inline void end_stores() { cpu::end_stores(cpu::caller_number()); }
 __device__ inline void wait_until_stores_have_read(CPU_SITE("wait_until_stores_have_read()")) {
   cpu::wait_for_stores({cpu::caller_number(), site}, false);
@@ -80,6 +90,7 @@ __device__ inline void wait_for_stores(CPU_SITE("wait_for_stores()")) {
 }
 
 __device__ inline void fence_for_tma() { cpu::fence_for_units(); }
+__device__ inline void fence_global_for_tma() {}
 
 // ---- Warp groups ------------------------------------------------------------------------------
 

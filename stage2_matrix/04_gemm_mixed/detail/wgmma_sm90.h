@@ -145,6 +145,14 @@ __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a
           ", %129, %130");
 }
 
+// 64 x 64 sums, for bf16.
+template <bool kAcrossA, bool kAcrossB>
+__device__ __forceinline__ void multiply_64x64(float (&sums)[32], Descriptor a, Descriptor b,
+                                               bool add) {
+  WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "%32", WGMMA_MAJORS, "%35", "%36",
+        ", %33, %34");
+}
+
 // For bf16: a b^T, where b (128, 16) lies like A, with K along its rows.
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
                                               bool add) {

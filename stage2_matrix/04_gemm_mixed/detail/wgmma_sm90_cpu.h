@@ -41,6 +41,12 @@ __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a
                                                 bool add, CPU_SITE("multiply_64x256()")) {
   begin_product(sums, {a, b, 256, kElement<T>, false, !kAcrossB, add, kAcrossA}, nullptr, site);
 }
+template <bool kAcrossA, bool kAcrossB>
+__device__ __forceinline__ void multiply_64x64(float (&sums)[32], Descriptor a, Descriptor b,
+                                               bool add, CPU_SITE("multiply_64x64()")) {
+  begin_product(sums, {a, b, 64, cpu::Element::bfloat16, false, !kAcrossB, add, kAcrossA}, nullptr,
+                site);
+}
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], Descriptor a, Descriptor b,
                                               bool add, CPU_SITE("multiply_rows()")) {
   begin_product(sums, {a, b, 128, cpu::Element::bfloat16, false, true, add}, nullptr, site);

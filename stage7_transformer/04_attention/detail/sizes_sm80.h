@@ -44,9 +44,12 @@ struct HeadRows {
   int tile;
 
   __device__ explicit HeadRows(const Sizes& shape)
-      : batch(blockIdx.x / shape.tiles / static_cast<unsigned>(shape.H)),
-        head(blockIdx.x / shape.tiles % static_cast<unsigned>(shape.H)),
-        tile(static_cast<int>(blockIdx.x % shape.tiles)) {}
+      : HeadRows(shape, blockIdx.x / shape.tiles, blockIdx.x % shape.tiles) {}
+  // Head `number` of all heads.
+  __device__ HeadRows(const Sizes& shape, unsigned number, unsigned tile_of_head)
+      : batch(number / static_cast<unsigned>(shape.H)),
+        head(number % static_cast<unsigned>(shape.H)),
+        tile(static_cast<int>(tile_of_head)) {}
 
   template <class AnyView>
   __device__ auto row(const AnyView& view, int number) const {

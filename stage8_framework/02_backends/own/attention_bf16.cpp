@@ -39,9 +39,11 @@ void forward(const CourseCall& call, hipStream_t stream) {
 void backward(const CourseCall& call, hipStream_t stream) {
   const auto in = [&](int i) { return view_of<bfloat16>(call.inputs[i]); };
   const auto out = [&](int i) { return output_of<bfloat16>(call.outputs[i]); };
-  attention_backward::launch_flash_bf16(
-      out(0), out(1), out(2), in(0), in(4), floats(call.inputs[5]), in(1), in(2), in(3),
-      problem_of(call), static_cast<float*>(call.workspace), stream);
+  const attention::Problem p = problem_of(call);
+  const auto launch = suits_wgmma(call, p) ? attention_backward::launch_flash_wgmma
+                                           : attention_backward::launch_flash_bf16;
+  launch(out(0), out(1), out(2), in(0), in(4), floats(call.inputs[5]), in(1), in(2), in(3), p,
+         static_cast<float*>(call.workspace), stream);
 }
 
 }  // namespace
@@ -61,8 +63,10 @@ const char* supports_bf16_attention(const CourseCall& call) {
 
 size_t workspace_of_bf16_attention(const CourseCall& call) {
   const attention::Problem p = problem_of(call);
-  const size_t memory = is_backward(call) ? attention_backward::memory_of_flash_bf16(p)
-                        : has_slices(p)   ? attention::memory_of_split_keys_mma(p)
+  const size_t memory = is_backward(call) ? suits_wgmma(call, p)
+                                                ? attention_backward::memory_of_flash_wgmma(p)
+                                                : attention_backward::memory_of_flash_bf16(p)
+                        : has_slices(p) ? attention::memory_of_split_keys_mma(p)
                                           : 0;
   return memory * sizeof(float);
 }
