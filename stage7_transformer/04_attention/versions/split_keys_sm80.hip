@@ -145,8 +145,7 @@ struct MatrixTeam {
   static constexpr int kThreads = kDepth == 256 ? 128 : kDepth == 128 ? 256 : 512;
   static constexpr int kWarps = kThreads / gemm_mixed::kLanes, kStep = kWarps * kKeys;
   static constexpr int kScoreChunks = kDepth / 32, kValueChunks = kDepth / 64;  // of a lane
-  // A block fills a multiprocessor: the more heads stay whole, and need no second launch.
-  static constexpr int kBlocks = 1;
+  static constexpr int kBlocks = 1;  // resident: so that heads stay whole, without a second launch
 };
 
 __device__ inline uint4 load_chunk(const bfloat16* head, size_t stride, int row, int rows,
