@@ -20,8 +20,7 @@
 // The next step is 32 bytes further in A, and 16 rows further, 2048 bytes, in B. Either matrix may
 // lie as either of them does: bits of the instruction say which. The hardware applies the swizzle
 // to the address that results. PTX ISA, section "Asynchronous warpgroup level matrix instructions".
-// Only 16-bit numbers may lie like this B: tf32 and fp8 want K along the rows of both tiles. A may
-// come from registers, of every type: then only the other tile must lie so.
+// Tiles of tf32 and fp8 have K along their rows. A may come from registers, of every type.
 #pragma once
 
 #include "stage2_matrix/04_gemm_mixed/detail/instructions_sm90.h"
