@@ -143,8 +143,7 @@ __device__ __forceinline__ void multiply_64x256(float (&sums)[128], Descriptor a
     WGMMA("m64n256k16", "bf16", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_MAJORS, "%131", "%132",
           ", %129, %130");
 }
-
-// 64 x 64 sums, for bf16.
+// The same of 64 x 64 sums, for bf16.
 template <bool kAcrossA, bool kAcrossB>
 __device__ __forceinline__ void multiply_64x64(float (&sums)[32], Descriptor a, Descriptor b,
                                                bool add) {
