@@ -108,7 +108,7 @@ inline constexpr Version<Launch> kVersions[] = {
     {"wave_tiled", launch_wave_tiled, "compact tiles per wave, no bank conflicts"},
     {"double_buffered", launch_double_buffered, "load the next tile while this one is multiplied"},
     {"large_thread_tile", launch_large_thread_tile, "8 x 16 results per thread, no comparisons"},
-    {"best", static_cast<Launch::General>(best), "the last version, with a tile for the shape"},
+    {"best", static_cast<Launch::General>(best), "the last two, with a tile for the shape"},
 };
 
 // For the test that counts bank conflicts: where wave_tiled's tile has result (i, j) of a thread.

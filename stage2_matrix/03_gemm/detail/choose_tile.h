@@ -21,7 +21,7 @@ namespace gemm {
 // Large tiles need the fewest loads per product. Smaller matrices get smaller tiles, so that every
 // multiprocessor has some, and slices of K, so that each tile has threads enough. Short sums are
 // done in a few steps of 32, where the slices of a block would get next to nothing each.
-using Large = Shape<128, 128, 8, 8, 16, 2>;
+using Large = Shape<128, 128, 8, 8, 8, 2>;
 using Medium = Shape<64, 64, 8, 8, 8, 2, 4>;
 using Half = Shape<64, 32, 8, 8, 4, 2, 4>;
 using Small = Shape<32, 32, 32, 4, 4, 2, 2>;

@@ -1,9 +1,8 @@
-// The product as later steps use it: the loops of versions/large_thread_tile.hip for any shape of
-// tile and any epilogue, with teams of threads that share K.
+// The product as later steps use it: the loop of versions/double_buffered.hip for any shape of tile
+// and any epilogue, with teams of threads that share K.
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
 #include "common/gpu.h"
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
@@ -71,9 +70,9 @@ __device__ inline void give_row_sums(const Product& p, const Epilogue& epilogue,
 }
 
 // C = epilogue(op(A) op(B))    op(A) (M, K), op(B) (K, N), C (M, N).
-// Fixes : large_thread_tile has too few threads to hide the waiting where C is small, and no other
+// Fixes : double_buffered has too few threads to hide the waiting where C is small, and no other
 //         epilogue.
-// Idea  : the same loops in several teams of threads, the slices of a block. Each takes its part of
+// Idea  : the same loop in several teams of threads, the slices of a block. Each takes its part of
 //         K. Then each adds up a part of the rows, in a fixed order, and stores it. The epilogue is
 //         a parameter. One that takes the sums of op(A)'s rows gets them from the tiles.
 // Thread: as in wave_tiled, in each slice.
@@ -81,8 +80,6 @@ __device__ inline void give_row_sums(const Product& p, const Epilogue& epilogue,
 template <class Shape, bool kKMajorA, bool kKMajorB, bool kAligned, class Epilogue>
 static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape::kResidentBlocks)
     gemm_product(Product p, Epilogue epilogue) {
-  static_assert(!Shape::kLargeThreadTile || Shape::kSlices == 1,
-                "the slices of a block go through the same loop");
   static_assert(Shape::kTileK % 2 == 0, "k = 0 of every tile goes to the same registers");
   __shared__ Tiles<Shape> all_tiles[Shape::kSlices][2];
   const int rank = static_cast<int>(threadIdx.x);
@@ -116,9 +113,13 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
   TileRowSums<Shape> row_sums(thread);
   const bool sums_rows = kTakesRowSums<Epilogue> && origin.col == 0;
 
+  load_next();
+  a.store(tiles[0].a), b.store(tiles[0].b);
+  __syncthreads();  // the first tiles are in shared memory
+  load_fragments(0, tiles[0]);
   int current = 0;
-  // Multiplies the tiles in shared memory, and puts those that were loaded into the others.
-  const auto multiply_tiles = [&] {
+  for (size_t step = 0; step < steps; ++step) {
+    load_next();
     if (sums_rows) row_sums.add(tiles[current]);
     GPU_UNROLL
     for (int k = 0; k < Shape::kTileK; ++k) {
@@ -130,24 +131,6 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads* Shape::kSlices, Shape:
       load_fragments((k + 1) % Shape::kTileK, tiles[current]);
       add_outer_product(sums, a_k[k % 2], b_k[k % 2]);
     }
-  };
-
-  load_next();
-  a.store(tiles[0].a), b.store(tiles[0].b);
-  __syncthreads();  // the first tiles are in shared memory
-  load_fragments(0, tiles[0]);
-  size_t step = 0;
-  if constexpr (Shape::kLargeThreadTile && kAligned) {
-    if (is_whole<Shape>(p, origin)) {
-      for (; left >= Shape::kTileK; left -= Shape::kTileK, ++step) {
-        a.load_whole(), b.load_whole();
-        multiply_tiles();
-      }
-    }
-  }
-  for (; step < steps; ++step) {
-    load_next();
-    multiply_tiles();
   }
   if constexpr (kTakesRowSums<Epilogue>)
     if (sums_rows) give_row_sums(p, epilogue, origin.row, row_sums, all_tiles, slice);
@@ -159,9 +142,8 @@ template <class Shape, class Layouts, class Epilogue>
 void launch_product(const Product& product, const Epilogue& epilogue, hipStream_t stream) {
   with_grid(product, Shape::kTileM, Shape::kTileN, [&](dim3 grid, const Product& p) {
     dispatch(p, Layouts{}, [&](auto k_major_a, auto k_major_b, auto aligned) {
-      using Tile = std::conditional_t<aligned(), Shape, typename Shape::ForSingleFloats>;
-      LAUNCH_ON(stream, (gemm_product<Tile, k_major_a(), k_major_b(), aligned(), Epilogue>), grid,
-                Tile::kThreads * Tile::kSlices, 0, p, epilogue);
+      LAUNCH_ON(stream, (gemm_product<Shape, k_major_a(), k_major_b(), aligned(), Epilogue>), grid,
+                Shape::kThreads * Shape::kSlices, 0, p, epilogue);
     });
   });
 }

@@ -19,12 +19,6 @@ struct Shape {
   static constexpr int kThreads = tile_m / thread_m * (tile_n / thread_n);  // of a slice
   static constexpr int kResidentBlocks = resident_blocks;  // so many shall fit a multiprocessor
   static constexpr int kSlices = slices;
-  // 24 numbers for 128 products, not 16 for 64: such threads leave comparisons out, too.
-  static constexpr bool kLargeThreadTile = thread_m * thread_n > 64;
-  // The same tile for single floats, whose loads need comparisons and registers.
-  using ForSingleFloats =
-      Shape<tile_m, tile_n, tile_k, thread_m, kLargeThreadTile ? thread_n / 2 : thread_n,
-            resident_blocks, slices>;
   static_assert(tile_m % thread_m == 0 && tile_n % thread_n == 0, "threads cover the tile");
   static_assert(kThreads * kSlices <= 1024, "a block has at most 1024 threads");
 };
