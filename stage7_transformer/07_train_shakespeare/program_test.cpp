@@ -138,7 +138,7 @@ TEST_CASE("which versions run, of which precision", "[harness]") {
       all += std::string(all.empty() ? "" : " ") + chosen.version.name;
     return all;
   };
-  const std::string floats = "operations fused graph", halves = "bf16 bf16_graph";
+  const std::string floats = "operations fused rows graph", halves = "bf16 bf16_graph";
   Options options;
   CHECK(names(options) == floats);
   options.extra["--config"] = "medium";
