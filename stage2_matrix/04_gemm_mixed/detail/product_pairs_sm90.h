@@ -154,13 +154,13 @@ size_t tile_columns(const Product<T, C>& p) {
 }
 
 // Whether the TMA can copy all matrices of a product that is not empty, and 32 bits can count its
-// tiles.
+// tiles. It stores 16 bytes at a time: a row of C that ends before would have a gap overwritten.
 template <class T, class C>
 bool suits_pairs(const Product<T, C>& p) {
   constexpr size_t kMostPairs = std::numeric_limits<int>::max();
   return p.K > 0 && p.alpha != 0 && matrices_a(p).suit_tma() && matrices_b(p).suit_tma() &&
-         matrices_c(p).suit_tma() && (p.batch == 1 || p.stride_c > 0) &&
-         pair_rows(p) * tile_columns(p) <= kMostPairs / p.batch;
+         matrices_c(p).suit_tma() && p.N * sizeof(C) % 16 == 0 &&
+         (p.batch == 1 || p.stride_c > 0) && pair_rows(p) * tile_columns(p) <= kMostPairs / p.batch;
 }
 
 template <Layout kLayout, class T, class C, class Epilogue>
