@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include "stage7_transformer/04_attention/detail/store_sm80.h"
 #include "stage7_transformer/05_attention_backward/detail/wgmma_backward_sm90.h"
 
 #if !defined(GPU_BACKEND_HIP)
