@@ -139,7 +139,7 @@ static void launch_tile(const Bf16View& grad_q, const Bf16View& grad_k, const Bf
       head_map(q, p, p.Tq, Tile::kQueries), head_map(grad_out, p, p.Tq, Tile::kQueries),
       head_map(k, p, p.Tk, Tile::kKeys), head_map(v, p, p.Tk, Tile::kKeys),
       gemm_mixed::tensor_map(memory, queries / 16, kRowOfData, Tile::kQueries / 16)};
-  constexpr size_t kCache = size_t{32} << 20;  // bytes of it for what blocks read and add to
+  constexpr size_t kCache = size_t{16} << 20;  // bytes of it for what blocks read and add to
   const size_t bytes_of_head = padded * Tile::kDepth * (2 * sizeof(bfloat16) + sizeof(float));
   const size_t together = std::clamp(kCache / bytes_of_head, size_t{1}, p.heads());
   constexpr size_t kBytes = sizeof(BackwardShared<Tile>) + gemm_mixed::kBoxAlignment;
