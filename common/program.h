@@ -18,10 +18,14 @@
 #include "common/timer.h"
 #include "common/version.h"
 
-template <class Versions>
-std::vector<VersionInfo> version_infos(const Versions& versions) {
+// Of one list of versions, or of several, one behind the other.
+template <class... Versions>
+std::vector<VersionInfo> version_infos(const Versions&... lists) {
   std::vector<VersionInfo> infos;
-  for (const auto& v : versions) infos.push_back({v.name, v.lesson});
+  const auto add = [&](const auto& versions) {
+    for (const auto& v : versions) infos.push_back({v.name, v.lesson});
+  };
+  (add(lists), ...);
   return infos;
 }
 

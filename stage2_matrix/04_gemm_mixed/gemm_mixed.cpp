@@ -271,24 +271,16 @@ void run_fp8(size_t M, size_t N, size_t K, const Options& options, Report& repor
   p.run("fp8   NT", table, report);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> versions = version_infos(gemm_mixed::kVersions<gpu::bfloat16>);
-  for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFloats))
-    versions.push_back(info);
-  for (const VersionInfo& info : version_infos(gemm_mixed::kVersionsOfFp8))
-    versions.push_back(info);
-  for (const VersionInfo& info : version_infos(kVersionsOfLayouts)) versions.push_back(info);
-  return versions;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"2.4",
-                            "gemm_mixed",
-                            "C = A B on matrix units: bf16, fp16, tf32, fp32, fp8",
-                            {{"M", 8192, 160, 129}, {"N", 8192, 160, 65}, {"K", 8192, 160, 255}},
-                            all_versions()};
+  const ProgramInfo program{
+      "2.4",
+      "gemm_mixed",
+      "C = A B on matrix units: bf16, fp16, tf32, fp32, fp8",
+      {{"M", 8192, 160, 129}, {"N", 8192, 160, 65}, {"K", 8192, 160, 255}},
+      version_infos(gemm_mixed::kVersions<gpu::bfloat16>, gemm_mixed::kVersionsOfFloats,
+                    gemm_mixed::kVersionsOfFp8, kVersionsOfLayouts)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const double M = static_cast<double>(options.sizes[0]);

@@ -185,18 +185,12 @@ void run_cross_entropy(const Shape& shape, const Options& options, Report& repor
   table.run(report);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(losses::kSquaredErrorVersions);
-  for (const VersionInfo& info : version_infos(losses::kVersions)) infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"3.3", "losses",
-                            "squared error and cross-entropy, each with its gradient",
-                            losses::sizes(), all_versions()};
+  const ProgramInfo program{
+      "3.3", "losses", "squared error and cross-entropy, each with its gradient", losses::sizes(),
+      version_infos(losses::kSquaredErrorVersions, losses::kVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const Shape first{options.sizes[0], options.sizes[1]};

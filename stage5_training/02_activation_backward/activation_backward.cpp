@@ -256,24 +256,16 @@ void run_loss(Problem& p, const Options& options, Report& report) {
   table.run(report);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos =
-      version_infos(activation_backward::kVersions<activations::Sigmoid>);
-  for (const VersionInfo& info : version_infos(activation_backward::kSoftmaxVersions))
-    infos.push_back(info);
-  for (const VersionInfo& info : version_infos(activation_backward::kLossVersions))
-    infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"5.2",
-                            "activation_backward",
-                            "back through activations, with the bias's gradient, and softmax",
-                            {{"rows", 65536, 1024, 129}, {"cols", 784, 128, 65}},
-                            all_versions()};
+  const ProgramInfo program{
+      "5.2",
+      "activation_backward",
+      "back through activations, with the bias's gradient, and softmax",
+      {{"rows", 65536, 1024, 129}, {"cols", 784, 128, 65}},
+      version_infos(activation_backward::kVersions<activations::Sigmoid>,
+                    activation_backward::kSoftmaxVersions, activation_backward::kLossVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const size_t rows = options.sizes[0], cols = options.sizes[1];

@@ -142,12 +142,6 @@ void run_backward(const Problem& p, const Options& options, Report& report) {
   for (const Row& row : left_out) report.add(row);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(maxpool::kVersions);
-  for (const VersionInfo& info : version_infos(maxpool::kBackwardVersions)) infos.push_back(info);
-  return infos;
-}
-
 std::vector<Problem> printed_or_refused(const std::vector<size_t>& sizes) {
   try {
     return maxpool::printed(sizes);
@@ -159,9 +153,9 @@ std::vector<Problem> printed_or_refused(const std::vector<size_t>& sizes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"6.3", "maxpool",
-                            "the largest value of each window, and the gradient back to it",
-                            maxpool::sizes(), all_versions()};
+  const ProgramInfo program{
+      "6.3", "maxpool", "the largest value of each window, and the gradient back to it",
+      maxpool::sizes(), version_infos(maxpool::kVersions, maxpool::kBackwardVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     double planes = static_cast<double>(options.sizes[0]) * static_cast<double>(options.sizes[1]);

@@ -191,12 +191,6 @@ void run_backward(Problem& p, const Options& options, Report& report) {
   for (const Row& row : left_out) report.add(row);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(embedding::kVersions);
-  for (const VersionInfo& info : version_infos(embedding::kBackwardVersions)) infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -205,7 +199,7 @@ int main(int argc, char** argv) {
       "embedding",
       "rows of a table for tokens, and their gradients back to the table",
       {{"B", 8, 4, 3}, {"T", 1024, 64, 21}, {"C", 768, 64, 36}, {"V", 50257, 65, 65}},
-      all_versions()};
+      version_infos(embedding::kVersions, embedding::kBackwardVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     for (const Shape& shape : shapes(options)) {

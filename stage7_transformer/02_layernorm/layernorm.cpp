@@ -153,18 +153,12 @@ void run(const Shape& shape, const Options& options, Report& report) {
   }
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(layernorm::kVersions);
-  for (const VersionInfo& info : version_infos(layernorm::kResidualVersions)) infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"7.2", "layernorm",
-                            "rows of mean 0 and variance 1, with a gain and a bias",
-                            layernorm::sizes(), all_versions()};
+  const ProgramInfo program{
+      "7.2", "layernorm", "rows of mean 0 and variance 1, with a gain and a bias",
+      layernorm::sizes(), version_infos(layernorm::kVersions, layernorm::kResidualVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const Shape usual{options.sizes[0], options.sizes[1]};

@@ -134,17 +134,11 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
   for (const Row& row : left_out) report.add(row);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(attention::kVersions);
-  for (const VersionInfo& info : version_infos(attention::kBf16Versions)) infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const ProgramInfo program{"7.4", "attention", "softmax(scale Q K^T + mask) V", attention::sizes(),
-                            all_versions()};
+                            version_infos(attention::kVersions, attention::kBf16Versions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     attention::require_sizes(options, 2);
     report.limits(timing::measure_limits(options));

@@ -149,18 +149,12 @@ std::vector<Problem> printed_in_bf16(std::vector<Problem> problems, bool more) {
   return problems;
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(attention_backward::kVersions);
-  for (const VersionInfo& info : version_infos(attention_backward::kBf16Versions))
-    infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ProgramInfo program{"7.5", "attention_backward", "the gradients of attention: q, k and v",
-                            attention::sizes(), all_versions()};
+  const ProgramInfo program{
+      "7.5", "attention_backward", "the gradients of attention: q, k and v", attention::sizes(),
+      version_infos(attention_backward::kVersions, attention_backward::kBf16Versions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     attention::require_sizes(options, 4);
     report.limits(timing::measure_limits(options));

@@ -242,12 +242,6 @@ void run_all(const Shape& shape, const Options& options, Report& report) {
   if (wants_any(options, kBf16Versions)) run_bf16(arrays, options, report);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(kVersions);
-  for (const VersionInfo& info : version_infos(kBf16Versions)) infos.push_back(info);
-  return infos;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -256,7 +250,7 @@ int main(int argc, char** argv) {
       "transformer_block",
       "attention and a feed-forward network, with residuals",
       {{"B", 64, 4, 2}, {"T", 256, 64, 17}, {"C", 384, 64, 24}, {"H", 6, 4, 3}},
-      all_versions()};
+      version_infos(kVersions, kBf16Versions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const Shape shape{options.sizes[0], options.sizes[1], options.sizes[2], options.sizes[3]};

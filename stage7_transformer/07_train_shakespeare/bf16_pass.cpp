@@ -5,7 +5,7 @@ namespace train_shakespeare {
 constexpr size_t kInChunk = 16 / sizeof(bfloat16);
 
 Bf16Pass::Bf16Pass(const Model& model)
-    : sizes(model.sizes()),
+    : BatchSizes{model.sizes()},
       pitch(gpu::ceil_div(model.vocabulary(), kInChunk) * kInChunk),
       copy(model.arena().n + pitch * sizes.width),
       parameters(model.pointers_into(copy.data())),

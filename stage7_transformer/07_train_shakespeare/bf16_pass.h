@@ -9,6 +9,7 @@
 #include "stage3_ml_ops/03_losses/losses.h"
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/06_transformer_block/bf16.h"
+#include "stage7_transformer/07_train_shakespeare/batch_sizes.h"
 #include "stage7_transformer/07_train_shakespeare/model.h"
 
 namespace train_shakespeare {
@@ -17,23 +18,15 @@ using gpu::bfloat16;
 
 // For up to sizes.batch pieces. The parameters stay float; a step begins with a copy of them in
 // bf16. The gradient of the residual branch is one array: from block to block it is added to.
-struct Bf16Pass {
+struct Bf16Pass : BatchSizes {
   explicit Bf16Pass(const Model& model);
 
-  size_t rows() const { return sizes.batch * sizes.context; }
-  transformer_block::Shape shape(size_t batch) const {
-    return {batch, sizes.context, sizes.width, sizes.heads};
-  }
-  embedding::Shape embedding_shape(size_t batch, size_t vocabulary) const {
-    return {batch, sizes.context, sizes.width, vocabulary, sizes.context};
-  }
   transformer_block::WeightTaskBf16 head_task(const Tensors<float*>& gradients,
                                               size_t vocabulary) const {
     return {grad_logits.data(), pitch,          norm.data(), vocabulary,
             sizes.width,        gradients.head, nullptr};
   }
 
-  ModelSizes sizes;
   size_t pitch;                 // of the logits' gradient: a row begins at a multiple of 16 bytes
   DeviceBuffer<bfloat16> copy;  // of the parameters, and `pitch` rows of the head
   Tensors<const bfloat16*> parameters;

@@ -8,7 +8,7 @@
 namespace train_shakespeare {
 
 Pass::Pass(const ModelSizes& wanted, size_t vocabulary, const transformer_block::Mode& how)
-    : sizes(wanted),
+    : BatchSizes{wanted},
       mode(how),
       tokens(rows()),
       labels(rows()),

@@ -12,6 +12,7 @@
 #include "stage7_transformer/01_embedding/embedding.h"
 #include "stage7_transformer/03_layernorm_backward/layernorm_backward.h"
 #include "stage7_transformer/06_transformer_block/transformer_block.h"
+#include "stage7_transformer/07_train_shakespeare/batch_sizes.h"
 #include "stage7_transformer/07_train_shakespeare/model.h"
 #include "stage7_transformer/07_train_shakespeare/pieces.h"
 
@@ -19,22 +20,14 @@ namespace train_shakespeare {
 
 // For up to sizes.batch pieces. Neighbouring blocks have different workspaces: the weights'
 // gradients of one may be on their way while the chain is in the other.
-struct Pass {
+struct Pass : BatchSizes {
   Pass(const ModelSizes& wanted, size_t vocabulary, const transformer_block::Mode& how);
 
-  size_t rows() const { return sizes.batch * sizes.context; }
-  transformer_block::Shape shape(size_t batch) const {
-    return {batch, sizes.context, sizes.width, sizes.heads};
-  }
-  embedding::Shape embedding_shape(size_t batch, size_t vocabulary) const {
-    return {batch, sizes.context, sizes.width, vocabulary, sizes.context};
-  }
   transformer_block::WeightTask head_task(const Tensors<float*>& gradients,
                                           size_t vocabulary) const {
     return {grad_logits.data(), norm.data(), vocabulary, sizes.width, gradients.head, nullptr};
   }
 
-  ModelSizes sizes;
   transformer_block::Mode mode;
   DeviceBuffer<std::int32_t> tokens;
   DeviceBuffer<int> labels;

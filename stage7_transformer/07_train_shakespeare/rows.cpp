@@ -6,7 +6,6 @@
 //   embed | norm qkv | attention | proj norm fc out norm qkv | attention | ... out |     and back
 #include "stage7_transformer/07_train_shakespeare/rows.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "stage7_transformer/06_transformer_block/parts.h"
@@ -104,9 +103,7 @@ void queue_rows(Training& t) {
   embedding::backward(grad.token, grad.position, pass.grad_x[0].data(), pass.tokens.data(),
                       pass.embedding_shape(pass.sizes.batch, t.model.vocabulary()),
                       pass.embedding_workspace, t.stream);
-  t.branches.join(t.stream);
-  for (size_t i = 0; i < std::min<size_t>(pass.sizes.layers, 2); ++i) t.of_blocks[i].join(t.stream);
-  optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), t.stream);
+  join_and_update(t);
 }
 
 void run_rows(Training& t, size_t steps) {

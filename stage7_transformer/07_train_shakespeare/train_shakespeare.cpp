@@ -176,13 +176,6 @@ void run(const Options& options, const Settings& settings, const Data& data, Rep
   show_what_was_learnt(training, last, data, prompt, sampling, report);
 }
 
-std::vector<VersionInfo> all_versions() {
-  std::vector<VersionInfo> infos = version_infos(train_shakespeare::kVersions);
-  for (const VersionInfo& info : version_infos(train_shakespeare::kBf16Versions))
-    infos.push_back(info);
-  return infos;
-}
-
 // Throws UsageError where the training, or its reference, has no room.
 void require_memory(const Settings& settings) {
   const ModelSizes& s = settings.sizes;
@@ -206,15 +199,16 @@ void require_memory(const Settings& settings) {
 
 int main(int argc, char** argv) {
   const ModelSizes& small = train_shakespeare::kConfigs[0].sizes;
-  ProgramInfo program{"7.7",
-                      "train_shakespeare",
-                      "a transformer learns to write, character by character",
-                      {{"layers", small.layers, small.layers, 1},
-                       {"heads", small.heads, small.heads, 2},
-                       {"width", small.width, small.width, 24},
-                       {"context", small.context, small.context, 24},
-                       {"batch", small.batch, small.batch, 5}},
-                      all_versions()};
+  ProgramInfo program{
+      "7.7",
+      "train_shakespeare",
+      "a transformer learns to write, character by character",
+      {{"layers", small.layers, small.layers, 1},
+       {"heads", small.heads, small.heads, 2},
+       {"width", small.width, small.width, 24},
+       {"context", small.context, small.context, 24},
+       {"batch", small.batch, small.batch, 5}},
+      version_infos(train_shakespeare::kVersions, train_shakespeare::kBf16Versions)};
   program.training = train_shakespeare::kDefaults;
   program.extra = {
       {"--config", "small|medium", "the published sizes, in place of --size (default small)"},

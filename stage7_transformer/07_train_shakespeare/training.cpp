@@ -49,6 +49,13 @@ void train(Training& training, Launch version, size_t steps) {
   HIP_CHECK(hipDeviceSynchronize());
 }
 
+void join_and_update(Training& t) {
+  t.branches.join(t.stream);
+  for (size_t i = 0; i < std::min<size_t>(t.model.sizes().layers, 2); ++i)
+    t.of_blocks[i].join(t.stream);
+  optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), t.stream);
+}
+
 double validation_loss(Training& t) { return loss_of(t.model, t.fused, t.validation()); }
 
 }  // namespace train_shakespeare

@@ -67,6 +67,8 @@ class Training : public train_toy::Trainer {
 // The loss of the step that has been launched goes to the curve, and the optimizer's schedule
 // becomes that of the step: versions/operations.hip.
 void launch_begin_update(Training& t, hipStream_t stream);
+// The end of a step that leaves work beside its chain: the optimizer waits for all of it.
+void join_and_update(Training& t);
 
 // Queues `steps` steps, the first of which has t.steps steps behind it.
 using Launch = void (*)(Training& t, size_t steps);

@@ -122,10 +122,9 @@ void run_host(const Options& options, Report& report) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<VersionInfo> versions = version_infos(tensor::kVersions);
-  for (const VersionInfo& info : version_infos(tensor::kMemoryVersions)) versions.push_back(info);
   const ProgramInfo program{"8.1", "tensor", "views of a storage, their copies and its memory",
-                            tensor::sizes(), versions};
+                            tensor::sizes(),
+                            version_infos(tensor::kVersions, tensor::kMemoryVersions)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     double elements = 1;

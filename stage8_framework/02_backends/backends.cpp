@@ -9,11 +9,9 @@
 #include "stage8_framework/02_backends/listing.h"
 
 int main(int argc, char** argv) {
-  std::vector<VersionInfo> versions = version_infos(backends::kVersions);
-  for (const VersionInfo& info : version_infos(backends::kMemoryVersions)) versions.push_back(info);
-  for (const VersionInfo& info : version_infos(backends::kKernelVersions)) versions.push_back(info);
-  ProgramInfo program{"8.2", "backends", "one list of operations, and several who can run them",
-                      backends::sizes(), versions};
+  ProgramInfo program{
+      "8.2", "backends", "one list of operations, and several who can run them", backends::sizes(),
+      version_infos(backends::kVersions, backends::kMemoryVersions, backends::kKernelVersions)};
   program.extra = {{"--operations", "FILE", "write the table of operations as Markdown, and end"}};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     const auto file = options.extra.find("--operations");

@@ -78,10 +78,9 @@ void plan(const Training& training, const Options& options, Report& report) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<VersionInfo> versions = version_infos(capturing::kVersions);
-  for (const VersionInfo& info : version_infos(capturing::kPlanners)) versions.push_back(info);
   ProgramInfo program{"8.5", "capture", "training steps that are recorded, planned and replayed",
-                      capturing::sizes(), versions};
+                      capturing::sizes(),
+                      version_infos(capturing::kVersions, capturing::kPlanners)};
   program.extra = {{kGraph, "FILE", "draw one step of the first model there, as SVG"},
                    modules::precision_option()};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {

@@ -1,7 +1,5 @@
 // bf16: the steps of fused with blocks of bf16. The parameters and the optimizer's states stay
 // float.
-#include <algorithm>
-
 #include "common/gpu.h"
 #include "stage1_vector/01_vector_add/detail/grid.h"
 #include "stage2_matrix/04_gemm_mixed/product.h"
@@ -99,10 +97,7 @@ void queue_bf16(Training& t) {
   }
   embedding::backward(grad.token, grad.position, branch, pass.tokens.data(),
                       pass.embedding_shape(batch, V), pass.embedding_workspace, stream);
-  of_loss.join(stream);
-  for (size_t layer = 0; layer < std::min<size_t>(layers, 2); ++layer)
-    t.of_blocks[layer].join(stream);
-  optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), stream);
+  join_and_update(t);
 }
 
 void run_bf16(Training& t, size_t steps) {

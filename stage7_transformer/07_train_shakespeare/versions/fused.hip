@@ -4,8 +4,6 @@
 // Idea  : from the loss on only the gradients of the activations wait for one another. The mean of
 //         the losses, the schedule and all weights' gradients run on streams of their own.
 // Costs : three forks and joins; a second workspace for the blocks.
-#include <algorithm>
-
 #include "common/gpu.h"
 #include "stage3_ml_ops/02_softmax/detail/launch_best.h"
 #include "stage3_ml_ops/03_losses/detail/gradient.h"
@@ -58,10 +56,7 @@ void queue_fused(Training& t) {
   }
   embedding::backward(grad.token, grad.position, pass.grad_x[0].data(), pass.tokens.data(),
                       pass.embedding_shape(batch, V), pass.embedding_workspace, stream);
-  of_loss.join(stream);
-  for (size_t layer = 0; layer < std::min<size_t>(pass.sizes.layers, 2); ++layer)
-    t.of_blocks[layer].join(stream);
-  optimizers::launch_update(t.settings.kind, t.model.arena(), t.schedule.data(), stream);
+  join_and_update(t);
 }
 
 void run_fused(Training& t, size_t steps) {
