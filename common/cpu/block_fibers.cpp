@@ -15,11 +15,13 @@ namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
 
-// To make a fiber takes ThreadSanitizer half a millisecond, and with each one every barrier takes
-// it longer. So fibers are used again. Those of former launches can be: what these have done is
-// ordered before a launch. Within a launch the last kMaxThreads that were used must not be, for
-// what one fiber does is in order: a block is compared with the one before it, and with the four
-// before it where a block has 256 threads, but not with those that ended long ago.
+// Blocks with a host thread of their own (run_on_own_threads) would map and unmap the stacks of all
+// their threads: for a small product that is most of its time. To make a fiber takes
+// ThreadSanitizer half a millisecond, too, and with each one every barrier takes it longer. So
+// fibers are used again. Under ThreadSanitizer those of former launches can be: what these have
+// done is ordered before a launch. Within a launch the last kMaxThreads that were used must not be,
+// for what one fiber does is in order: a block is compared with the one before it, and with the
+// four before it where a block has 256 threads, but not with those that ended long ago.
 struct KeptFiber {
   char* stack;
   void* sanitizer;
@@ -42,7 +44,8 @@ KeptFiber take_fiber(unsigned launch) {
   KeptFiber found{};
   with_kept([&] {
     if (kept_count == 0) return;
-    if (kept_fibers[kept_first].launch == launch && kept_count <= kMaxThreads) return;
+    const bool of_this_launch = kept_fibers[kept_first].launch == launch;
+    if (sanitizer::kThreads && of_this_launch && kept_count <= kMaxThreads) return;
     found = kept_fibers[kept_first];
     kept_first = (kept_first + 1) % kMostKept, --kept_count;
   });
@@ -83,10 +86,8 @@ unsigned BlockRunner::idle_fiber() {
 unsigned BlockRunner::new_fiber() {
   const unsigned index = static_cast<unsigned>(fibers_.size());
   Fiber fiber;
-  if (sanitizer::kThreads) {
-    const KeptFiber kept = take_fiber(launch_number_);
-    fiber.stack = kept.stack, fiber.sanitizer = kept.sanitizer;
-  }
+  const KeptFiber kept = take_fiber(launch_number_);
+  fiber.stack = kept.stack, fiber.sanitizer = kept.sanitizer;
   if (fiber.stack == nullptr) {
     fiber.stack = map_with_guards(kStackBytes);
     fiber.sanitizer = sanitizer::create_fiber();
@@ -127,10 +128,10 @@ void BlockRunner::abandon_fibers() {
 void BlockRunner::free_fibers() {
   for (Fiber& fiber : fibers_) {
     if (fiber.stack == nullptr || &fiber == &fibers_[0]) continue;
-    if (sanitizer::kThreads && keep_fiber({fiber.stack, fiber.sanitizer, launch_number_})) continue;
-    sanitizer::destroy_fiber(fiber.sanitizer);
     // A fiber's last switch leaves its lowest frame marked; the address may become anything next.
     sanitizer::forget_frames(fiber.stack, kStackBytes);
+    if (keep_fiber({fiber.stack, fiber.sanitizer, launch_number_})) continue;
+    sanitizer::destroy_fiber(fiber.sanitizer);
     unmap_with_guards(fiber.stack, kStackBytes);
   }
 }
