@@ -107,7 +107,7 @@ inline constexpr Version<Launch> kVersions[] = {
     {"vectorized", launch_vectorized, "16 bytes per load and store; any layout"},
     {"wave_tiled", launch_wave_tiled, "compact tiles per wave, no bank conflicts"},
     {"double_buffered", launch_double_buffered, "load the next tile while this one is multiplied"},
-    {"large_thread_tile", launch_large_thread_tile, "8 x 16 results per thread, no comparisons"},
+    {"large_thread_tile", launch_large_thread_tile, "16 x 8 results per thread, no comparisons"},
     {"best", static_cast<Launch::General>(best), "the last two, with a tile for the shape"},
 };
 

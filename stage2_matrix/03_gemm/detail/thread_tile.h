@@ -57,13 +57,26 @@ __device__ inline void load_fragment(float (&fragment)[kCount], const float* fir
 }
 
 // sums[i][j] += a[i] * b[j]
+//
+// A multiply-add reads three registers. NVIDIA's lie in two banks, the even ones in one and the odd
+// ones in the other. Two of one bank take a cycle longer, unless the multiply-add before had the
+// same number in the same place. So the rows go forwards and back in turn: where one turns into the
+// next, a number of b stays.
 template <int kThreadM, int kThreadN>
 __device__ inline void add_outer_product(float (&sums)[kThreadM][kThreadN],
                                          const float (&a)[kThreadM], const float (&b)[kThreadN]) {
+#if defined(GPU_BACKEND_CPU)
+  constexpr int kRowsInTurn = 1;  // vector instructions go forwards only
+#else
+  constexpr int kRowsInTurn = 2;
+#endif
   GPU_UNROLL
   for (int i = 0; i < kThreadM; ++i) {
     GPU_UNROLL_INNER
-    for (int j = 0; j < kThreadN; ++j) sums[i][j] += a[i] * b[j];
+    for (int turn = 0; turn < kThreadN; ++turn) {
+      const int j = i % kRowsInTurn == 0 ? turn : kThreadN - 1 - turn;
+      sums[i][j] += a[i] * b[j];
+    }
   }
 }
 

@@ -11,7 +11,7 @@ namespace gemm {
 // C = alpha op(A) op(B) + beta C    op(A) (M, K), op(B) (K, N), C (M, N).
 // Fixes : 13 of 100 instructions in double_buffered's loop do not multiply. They read shared
 //         memory, or compare a load's place with the edges and clear its registers.
-// Idea  : 8 x 16 results per thread: 6 loads from shared memory for 128 products, not 4 for 64. And
+// Idea  : 16 x 8 results per thread: 6 loads from shared memory for 128 products, not 4 for 64. And
 //         a loop of its own for tiles that lie in the matrices as a whole.
 // Thread: as in wave_tiled, but half as many threads own twice as many results each.
 // Costs : about 230 registers per thread, so half as many waves to hide the waiting.
@@ -78,7 +78,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Shape::kThreads, Shape::kResidentBlocks
 // Single floats need comparisons at every load: without aligned rows it is double_buffered's work.
 void launch_large_thread_tile(const Product& product, hipStream_t stream) {
   if (!is_aligned(product)) return launch_double_buffered(product, stream);
-  using Tile = Shape</*tile*/ 128, 128, 8, /*thread*/ 8, 16, /*resident blocks*/ 2>;
+  using Tile = Shape</*tile*/ 128, 128, 8, /*thread*/ 16, 8, /*resident blocks*/ 2>;
   with_grid(product, Tile::kTileM, Tile::kTileN, [&](dim3 grid, const Product& p) {
     dispatch(p, AllLayouts{}, [&](auto k_major_a, auto k_major_b, auto) {
       LAUNCH_ON(stream, (gemm_large_thread_tile<Tile, k_major_a(), k_major_b()>), grid,
