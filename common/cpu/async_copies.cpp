@@ -12,14 +12,15 @@ namespace cpu {
 
 TensorMap tensor_map(void* data, unsigned element_bytes, unsigned dimensions,
                      const std::uint64_t* sizes, const std::uint64_t* row_bytes,
-                     const unsigned* box) {
+                     const unsigned* box, bool swizzled) {
   const auto refuse = [](const char* why) {
     throw std::runtime_error(std::string("tensor map: ") + why);
   };
   constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32,
                           kMostBytes = std::uint64_t{1} << 40;
   constexpr unsigned kMostInBox = 256;
-  TensorMap map{static_cast<char*>(data), {1, 1, 1, 1}, {element_bytes, 0, 0, 0}, {1, 1, 1, 1}};
+  TensorMap map{
+      static_cast<char*>(data), {1, 1, 1, 1}, {element_bytes, 0, 0, 0}, {1, 1, 1, 1}, swizzled};
   if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0)
     refuse("the matrix must begin at a multiple of 16 bytes");
   for (unsigned i = 0; i < dimensions; ++i) {
@@ -66,7 +67,8 @@ void for_each_row(const TensorMap& map, const int* at, Row&& row) {
 }
 
 // Where byte `byte` of the row at `address` stands, relative to the row.
-unsigned swizzled(unsigned address, unsigned byte) {
+unsigned place_in_row(const TensorMap& map, unsigned address, unsigned byte) {
+  if (!map.swizzled) return byte;
   return (byte / 16 ^ (address / TensorMap::kRowBytes) % 8) * 16 + byte % 16;
 }
 
@@ -94,14 +96,14 @@ std::string AsyncCopies::begin_load(void* to, const TensorMap& map, const int* a
 AsyncCopies::Load AsyncCopies::arrive(size_t i) {
   const Load load = loads_[i];
   loads_.erase(loads_.begin() + static_cast<std::ptrdiff_t>(i));
-  for_each_row(load.map, load.at,
-               [&](const char* data, unsigned before, unsigned bytes, unsigned r) {
-                 char row[TensorMap::kRowBytes] = {};  // zeros beyond the edges
-                 if (bytes > 0) std::memcpy(row + before, data, bytes);
-                 const unsigned address = load.to + r * TensorMap::kRowBytes;
-                 for (unsigned b = 0; b < TensorMap::kRowBytes; b += 16)
-                   std::memcpy(view_.arena() + address + swizzled(address, b), row + b, 16);
-               });
+  for_each_row(
+      load.map, load.at, [&](const char* data, unsigned before, unsigned bytes, unsigned r) {
+        char row[TensorMap::kRowBytes] = {};  // zeros beyond the edges
+        if (bytes > 0) std::memcpy(row + before, data, bytes);
+        const unsigned address = load.to + r * TensorMap::kRowBytes;
+        for (unsigned b = 0; b < TensorMap::kRowBytes; b += 16)
+          std::memcpy(view_.arena() + address + place_in_row(load.map, address, b), row + b, 16);
+      });
   view_.learn(load.to, load.bytes);
   return load;
 }
@@ -175,7 +177,9 @@ void AsyncCopies::write(const Store& store) {
     const unsigned address = store.from + r * TensorMap::kRowBytes;
     char row[TensorMap::kRowBytes];
     for (unsigned b = 0; b < TensorMap::kRowBytes; b += 16)
-      std::memcpy(row + b, store.box.data() + r * TensorMap::kRowBytes + swizzled(address, b), 16);
+      std::memcpy(row + b,
+                  store.box.data() + r * TensorMap::kRowBytes + place_in_row(store.map, address, b),
+                  16);
     // Seen on an H100: a row of the matrix that ends within 16 bytes is stored up to their end.
     const unsigned end = (before + bytes + 15) / 16 * 16;
     if (bytes > 0) std::memcpy(data, row + before, end - before);

@@ -1,32 +1,55 @@
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
 
+#include <algorithm>
+
 #include "common/program.h"
 
 namespace gemm_mixed {
 
 namespace {
 
-// Does three_products take it, and win? With all multiprocessors busy it is more than twice as fast
-// as float units, so half of them are enough. Its blocks have 256 x 128 tiles, in pairs.
-bool suits_three_products(const gemm::Product& p) {
-  const bool takes_it = p.layout == gemm::Layout::NN && p.alpha == 1 && p.beta == 0 &&
-                        p.batch == 1 && p.lda == p.K && p.ldb == p.N && p.ldc == p.N;
-  return takes_it && missing(kNeedsOfSm90).empty() &&
+bool has_sm90() {
+  static const bool has = missing(kNeedsOfSm90).empty();
+  return has;
+}
+
+// With all multiprocessors busy it is more than twice as fast as float units, so half of them are
+// enough. Its blocks have 256 x 128 tiles, in pairs.
+bool suits_three_products(const gemm::Product& p, const void* workspace) {
+  return has_sm90() && three_products_take(p, workspace) &&
          2 * gpu::ceil_div(p.M, size_t{256}) * gpu::ceil_div(p.N, size_t{256}) >=
              gpu::multiprocessors() / 2;
 }
 
+// Its blocks have 256 x 128 tiles, one per multiprocessor at a time: a last round of few tiles
+// takes as long as a full one. Short sums are done before four stages are under way.
+bool suits_ring(const gemm::Product& p, const void* workspace) {
+  constexpr size_t kManyTerms = 512;
+  const size_t tiles = gpu::ceil_div(p.M, size_t{256}) * gpu::ceil_div(p.N, size_t{128});
+  const size_t at_a_time = gpu::multiprocessors();
+  return has_sm90() && p.K >= kManyTerms && float_ring_takes(p, workspace) &&
+         10 * tiles >= 9 * at_a_time * gpu::ceil_div(tiles, at_a_time);
+}
+
 }  // namespace
 
-void launch_float_units(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
-                        void* /*workspace*/, hipStream_t stream) {
-  gemm::best(gemm::contiguous(c, a, b, M, N, K), stream);
+size_t workspace_bytes(const gemm::Product& p) {
+  return std::max(three_products_bytes(p), float_ring_bytes(p));
+}
+
+void launch_float_units(const gemm::Product& p, void* /*workspace*/, hipStream_t stream) {
+  gemm::best(p, stream);
+}
+
+void float_best(const gemm::Product& p, void* workspace, hipStream_t stream) {
+  gemm::check(p);
+  suits_ring(p, workspace) ? launch_float_ring(p, workspace, stream) : gemm::best(p, stream);
 }
 
 void accurate(const gemm::Product& p, void* workspace, hipStream_t stream) {
   gemm::check(p);
-  if (!suits_three_products(p)) return gemm::best(p, stream);
-  launch_three_products(p.c, p.a, p.b, p.M, p.N, p.K, workspace, stream);
+  if (!suits_three_products(p, workspace)) return float_best(p, workspace, stream);
+  launch_three_products(p, workspace, stream);
 }
 
 }  // namespace gemm_mixed

@@ -41,6 +41,10 @@ constexpr Version<LaunchProduct> kVersionsOfLayouts[] = {
     {"any_layout", gemm_mixed::best<gpu::bfloat16, float>,
      "either matrix along K or across it, as bits of wgmma say"}};
 constexpr gemm_mixed::Layout kLayoutsPrinted[] = {gemm_mixed::Layout::NT, gemm_mixed::Layout::TN};
+constexpr gemm::Layout kLayoutsOfFloats[] = {gemm::Layout::NN, gemm::Layout::NT, gemm::Layout::TN};
+const char* name_of(gemm_mixed::Layout layout) {
+  return layout == gemm_mixed::Layout::NN ? "NN" : layout == gemm_mixed::Layout::NT ? "NT" : "TN";
+}
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -201,25 +205,45 @@ void transpose(gpu::DeviceBuffer<T>& to, const gpu::DeviceBuffer<T>& matrix, siz
   HIP_CHECK(hipMemcpy(to.data(), turned.data(), to.bytes(), hipMemcpyHostToDevice));
 }
 
-// The tables of the other layouts, bf16: B (N, K), as a layer's weights, or A (K, M), as in their
-// gradient.
+// A problem's A and B as a layout stores them: B (N, K) in NT, as a layer's weights, or A (K, M) in
+// TN, as in their gradient.
+template <class T, bool kRounded = true>
+struct InLayout {
+  InLayout(Problem<T, kRounded>& p, gemm_mixed::Layout layout)
+      : of_a(layout == gemm_mixed::Layout::TN),
+        of_b(layout == gemm_mixed::Layout::NT),
+        turned(of_a   ? p.d_a.size()
+               : of_b ? p.d_b.size()
+                      : 0),
+        a(of_a ? turned.data() : p.d_a.data()),
+        b(of_b ? turned.data() : p.d_b.data()) {
+    p.filled = [this, &p] {
+      if (of_a) transpose(turned, p.d_a, p.M, p.K);
+      if (of_b) transpose(turned, p.d_b, p.K, p.N);
+    };
+  }
+  InLayout(const InLayout&) = delete;
+  InLayout& operator=(const InLayout&) = delete;
+
+  bool of_a, of_b;  // which one is transposed
+  gpu::DeviceBuffer<T> turned;
+  const T *a, *b;
+};
+
+// The tables of the other layouts, bf16.
 void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const Options& options,
                 Report& report) {
   using T = gpu::bfloat16;
   if (!wants_any(options, kVersionsOfLayouts)) return;
   Problem<T> p(M, N, K, options.seed);
-  const bool of_a = layout == gemm_mixed::Layout::TN;
-  gpu::DeviceBuffer<T> turned(of_a ? p.d_a.size() : p.d_b.size());
-  p.filled = [&] { of_a ? transpose(turned, p.d_a, M, K) : transpose(turned, p.d_b, K, N); };
-  const auto product =
-      gemm_mixed::contiguous(layout, p.d_c.data(), of_a ? turned.data() : p.d_a.data(),
-                             of_a ? p.d_b.data() : turned.data(), M, N, K);
+  const InLayout<T> in(p, layout);
+  const auto product = gemm_mixed::contiguous(layout, p.d_c.data(), in.a, in.b, M, N, K);
   Measured row = p.measured(options);
   Measurement table(options);
   if (blas::available()) {
     row.launch = [&](hipStream_t stream) {
       blas::gemm_mixed(blas::Input::bfloat16, M, N, K, product.a, product.b, product.c, stream,
-                       of_a, !of_a);
+                       in.of_a, in.of_b);
     };
     table.peer(blas::name(), row);
   }
@@ -227,32 +251,39 @@ void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const O
     row.launch = [&](hipStream_t stream) { version.launch(product, stream); };
     table.version(version, row);
   }
-  p.run(std::string("bf16 ") + (of_a ? "TN" : "NT"), table, report);
+  p.run(std::string("bf16 ") + name_of(layout), table, report);
 }
 
-// The table of floats.
-void run_floats(size_t M, size_t N, size_t K, const Options& options, Report& report) {
+// The tables of floats. three_products is for NN.
+void run_floats(gemm::Layout layout, size_t M, size_t N, size_t K, const Options& options,
+                Report& report) {
   if (!wants_any(options, gemm_mixed::kVersionsOfFloats)) return;
   Problem<float, false> p(M, N, K, options.seed);
-  gpu::DeviceBuffer<unsigned char> workspace(gemm_mixed::workspace_bytes(M, K));
+  const InLayout<float, false> in(p, layout);
+  gemm::Product product = gemm::contiguous(p.d_c.data(), in.a, in.b, M, N, K);
+  product.layout = layout;
+  if (in.of_a) product.lda = M;
+  if (in.of_b) product.ldb = K;
+  gpu::DeviceBuffer<unsigned char> workspace(gemm_mixed::workspace_bytes(product));
   Measured row = p.measured(options);
   Measurement table(options);
   if (blas::available()) {
-    row.launch = [&p](hipStream_t stream) {
-      blas::gemm(false, false, p.M, p.N, p.K, 1, p.d_a.data(), p.K, p.d_b.data(), p.N, 0,
-                 p.d_c.data(), p.N, stream);
+    row.launch = [&](hipStream_t stream) {
+      blas::gemm(in.of_a, in.of_b, M, N, K, 1, product.a, product.lda, product.b, product.ldb, 0,
+                 product.c, product.ldc, stream);
     };
     table.peer(blas::name(), row);
   }
   row.outputs.push_back({workspace.data(), workspace.bytes()});
   for (const auto& version : gemm_mixed::kVersionsOfFloats) {
     const auto launch = version.launch;
-    row.launch = [&p, &workspace, launch](hipStream_t stream) {
-      launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, workspace.data(), stream);
+    if (launch == gemm_mixed::launch_three_products && layout != gemm::Layout::NN) continue;
+    row.launch = [&product, &workspace, launch](hipStream_t stream) {
+      launch(product, workspace.data(), stream);
     };
     table.version(version, row);
   }
-  p.run("fp32 by three tf32 products   NN", table, report);
+  p.run(std::string("fp32   ") + name_of(layout), table, report);
 }
 
 // The table of fp8.
@@ -287,8 +318,8 @@ int main(int argc, char** argv) {
     const double N = static_cast<double>(options.sizes[1]);
     const double K = static_cast<double>(options.sizes[2]);
     // Of tf32, the largest type, and of the floats that are rounded to it; or of floats and the
-    // parts of A.
-    require_device_memory(sizeof(float) * (M * K + K * N + M * N + std::max(2 * M * K, K * N)));
+    // parts of A, or B in another layout and its copy.
+    require_device_memory(sizeof(float) * (M * K + K * N + M * N + 2 * std::max(M * K, K * N)));
     report.limits(timing::measure_limits(options));
     report.headline(
         Problem<gpu::bfloat16>::title(gemm_mixed::kTypeName<gpu::bfloat16>, 8192, 8192, 8192));
@@ -296,18 +327,21 @@ int main(int argc, char** argv) {
     run<gpu::half>(options.sizes[0], options, report);
     run<float>(options.sizes[0], options, report);
     if (options.sizes_given || options.quick || gemm_mixed::kOnCpu) {
-      // three_products and fp8 want rows of 16 bytes.
+      // The versions of floats and fp8 want rows of 16 bytes.
       const bool given = options.sizes_given;
       const size_t columns = given ? options.sizes[1] : options.sizes[1] / 4 * 4;
       const size_t depth = given ? options.sizes[2] : options.sizes[2] / 16 * 16;
-      run_floats(options.sizes[0], columns, options.sizes[2], options, report);
+      for (const auto layout : kLayoutsOfFloats)
+        run_floats(layout, options.sizes[0], columns, depth, options, report);
       run_fp8(options.sizes[0], columns, depth, options, report);
       for (const auto layout : kLayoutsPrinted)
         run_layout(layout, options.sizes[0], options.sizes[1], options.sizes[2], options, report);
       return;
     }
     for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
-    for (const size_t size : kFloatsPrinted) run_floats(size, size, size, options, report);
+    for (const auto layout : kLayoutsOfFloats)
+      for (const size_t size : kFloatsPrinted)
+        run_floats(layout, size, size, size, options, report);
     for (const size_t size : kFp8Printed) run_fp8(size, size, size, options, report);
     for (const auto layout : kLayoutsPrinted)
       for (const size_t size : kFloatsPrinted)

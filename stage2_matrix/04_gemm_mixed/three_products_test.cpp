@@ -8,42 +8,18 @@
 #include <vector>
 
 #include "common/graph.h"
-#include "common/guarded.h"
 #include "common/program.h"
 #include "common/testing.h"
-#include "stage2_matrix/03_gemm/products_for_tests.h"
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
 #include "stage2_matrix/04_gemm_mixed/detail/split.h"
+#include "stage2_matrix/04_gemm_mixed/floats_for_tests.h"
 
-using gemm_mixed::LaunchOfFloats;
-using gemm_test::Extents;
-using gemm_test::Numbers;
+using namespace floats_test;
 
 namespace {
 
-using Variant = gemm_test::Problem::Options;
 constexpr float kInfinity = gemm_test::kInfinity;
 constexpr float kLargest = std::numeric_limits<float>::max();
-
-// What accurate() and the versions need, poisoned and between guards.
-struct Workspace {
-  explicit Workspace(const gemm::Product& p, size_t offset = 0)
-      : bytes(gemm_mixed::workspace_bytes(p.M, p.K), offset) {}
-  bool is_untouched() const {
-    const std::vector<unsigned char> content = bytes.to_host();
-    return std::all_of(content.begin(), content.end(), [](unsigned char c) { return c == 0xFF; });
-  }
-  Guarded<unsigned char> bytes;
-};
-
-// Launches a version with a workspace `offset` bytes behind a 16-byte boundary.
-auto with_workspace(LaunchOfFloats launch, size_t offset = 0) {
-  return [=](const gemm::Product& p) {
-    Workspace workspace(p, offset);
-    launch(p.c, p.a, p.b, p.M, p.N, p.K, workspace.bytes.data(), nullptr);
-    REQUIRE(workspace.bytes.intact());
-  };
-}
 
 template <class Check>
 void for_each_version_of_floats(Check&& check) {
@@ -52,26 +28,6 @@ void for_each_version_of_floats(Check&& check) {
     CAPTURE(version.name);
     check(version.launch);
   }
-}
-
-// A product of integers of up to 12 bits: a tf32 holds 11. Where one matrix has such, the other one
-// has small ones, so that all products and sums are exact.
-gemm_test::Problem wide_problem(Extents size, const Variant& options = {},
-                                gemm::Layout layout = gemm::Layout::NN) {
-  gemm_test::Problem problem(layout, size, options);
-  const gemm::Product& p = problem.product;
-  const auto widen = [](float& value, size_t i) {
-    value = value * 1365 - (value > 0 ? 1 : 0) * static_cast<float>(i % 2);
-  };
-  for (size_t k = 0; k < p.K; ++k)
-    if (k % 2 == 0)
-      for (size_t row = 0; row < p.M; ++row)
-        widen(layout == gemm::Layout::TN ? problem.a.at(k, row) : problem.a.at(row, k), row + k);
-    else
-      for (size_t col = 0; col < p.N; ++col)
-        widen(layout == gemm::Layout::NT ? problem.b.at(col, k) : problem.b.at(k, col), col + k);
-  problem.compute_reference();
-  return problem;
 }
 
 float sum_of_parts(float value) {
@@ -177,8 +133,7 @@ TEST_CASE("a version of floats runs in a captured graph, more than once") {
     REQUIRE_OK(problem.check([&](const gemm::Product& p) {
       Workspace workspace(p);
       gpu::Stream stream;
-      const gpu::Graph graph(
-          stream, [&] { launch(p.c, p.a, p.b, p.M, p.N, p.K, workspace.bytes.data(), stream); });
+      const gpu::Graph graph(stream, [&] { launch(p, workspace.bytes.data(), stream); });
       for (int repeat = 0; repeat < 2; ++repeat) {
         gpu::poison(p.c, p.M * p.N * sizeof(float));
         HIP_CHECK(hipDeviceSynchronize());
@@ -283,7 +238,6 @@ TEST_CASE("accurate takes every product, and matrix units for large ones as they
 
 #if defined(GPU_BACKEND_HIP)
 TEST_CASE("three_products says what it needs") {
-  REQUIRE_THROWS_AS(gemm_mixed::launch_three_products(nullptr, nullptr, nullptr, 8, 8, 8, nullptr),
-                    std::runtime_error);
+  REQUIRE_THROWS_AS(gemm_mixed::launch_three_products({}, nullptr), std::runtime_error);
 }
 #endif

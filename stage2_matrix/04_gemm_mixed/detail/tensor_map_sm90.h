@@ -30,6 +30,10 @@ bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_
          chunks_are_aligned(b, N * sizeof(T));
 }
 
+// Where the 16-byte chunks of a box's row stand in shared memory: as detail/wgmma_sm90.h draws it,
+// or in their order.
+enum class Chunks { swizzled, in_order };
+
 // Matrices (rows, columns), one behind the other. A row begins `ld` elements behind the one before,
 // a matrix `stride`.
 template <class T>
@@ -85,13 +89,15 @@ inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
 // Throws std::runtime_error where the driver refuses the matrix.
 template <class T>
 CUtensorMap encode_tensor_map(const T* data, unsigned dimensions, const cuuint64_t* sizes,
-                              const cuuint64_t* strides, const cuuint32_t* box) {
+                              const cuuint64_t* strides, const cuuint32_t* box,
+                              Chunks chunks = Chunks::swizzled) {
   static const auto encode = tensor_map_encoder();
   const cuuint32_t every_element[] = {1, 1, 1, 1};
   CUtensorMap map;
   const CUresult result =
       encode(&map, kTensorType<T>, dimensions, const_cast<T*>(data), sizes, strides, box,
-             every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             every_element, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             chunks == Chunks::swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(result));
@@ -113,13 +119,13 @@ CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned bo
 // The same of many matrices, for boxes of one of them: a map with four dimensions, which places of
 // boxes have. suit_tma() is true of them.
 template <class T>
-CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows) {
+CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows, Chunks chunks = Chunks::swizzled) {
   const size_t row_bytes = m.ld * sizeof(T);
   const size_t matrix_bytes = m.are_one() ? row_bytes : m.stride * sizeof(T);
   const cuuint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};
   const cuuint64_t strides[] = {row_bytes, matrix_bytes, matrix_bytes};
   const cuuint32_t box[] = {128 / sizeof(T), box_rows, 1, 1};
-  return encode_tensor_map(m.data, 4, sizes, strides, box);
+  return encode_tensor_map(m.data, 4, sizes, strides, box, chunks);
 }
 
 }  // namespace gemm_mixed

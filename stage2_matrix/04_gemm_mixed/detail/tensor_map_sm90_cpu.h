@@ -21,13 +21,14 @@ CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned bo
 }
 
 template <class T>
-CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows) {
+CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows, Chunks chunks = Chunks::swizzled) {
   const size_t row_bytes = m.ld * sizeof(T);
   const size_t matrix_bytes = m.are_one() ? row_bytes : m.stride * sizeof(T);
   const std::uint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};
   const std::uint64_t strides[] = {row_bytes, matrix_bytes, matrix_bytes};
   const unsigned box[] = {128 / sizeof(T), box_rows, 1, 1};
-  return cpu::tensor_map(const_cast<T*>(m.data), sizeof(T), 4, sizes, strides, box);
+  return cpu::tensor_map(const_cast<T*>(m.data), sizeof(T), 4, sizes, strides, box,
+                         chunks == Chunks::swizzled);
 }
 
 }  // namespace gemm_mixed

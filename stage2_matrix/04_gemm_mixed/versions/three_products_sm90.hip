@@ -127,24 +127,32 @@ static __global__ void split_matrix(uint4* large, uint4* small, const float* a, 
   }
 }
 
-static size_t chunks_of_row(size_t K) { return gpu::ceil_div(K, size_t{4}); }
+// Of a row of A, and of the two parts that have it.
+static size_t chunks_of_row(const gemm::Product& p) { return gpu::ceil_div(p.K, size_t{4}); }
 
-size_t workspace_bytes(size_t M, size_t K) { return 2 * M * chunks_of_row(K) * sizeof(uint4); }
+size_t three_products_bytes(const gemm::Product& p) {
+  return p.layout == gemm::Layout::NN ? 2 * p.M * chunks_of_row(p) * sizeof(uint4) : 0;
+}
 
-void launch_three_products(float* c, const float* a, const float* b, size_t M, size_t N, size_t K,
-                           void* workspace, hipStream_t stream) {
+bool three_products_take(const gemm::Product& p, const void* workspace) {
+  return p.layout == gemm::Layout::NN && p.alpha == 1 && p.beta == 0 && p.batch == 1 &&
+         p.lda == p.K && p.ldb == p.N && p.ldc == p.N &&
+         tma_takes(p.c, static_cast<const float*>(workspace), p.b, p.M, p.N, chunks_of_row(p) * 4);
+}
+
+void launch_three_products(const gemm::Product& p, void* workspace, hipStream_t stream) {
   using Tile = SplitTile;
-  const size_t chunks = chunks_of_row(K), pitch = chunks * 4;
+  gemm::check(p);
+  if (!three_products_take(p, workspace)) return gemm::best(p, stream);
+  const size_t M = p.M, N = p.N, K = p.K, chunks = chunks_of_row(p), pitch = chunks * 4;
   float* const large = static_cast<float*>(workspace);
   float* const small = large + M * pitch;
-  if (!tma_takes(c, large, b, M, N, pitch))
-    return launch_float_units(c, a, b, M, N, K, workspace, stream);
   constexpr unsigned kThreads = 256, kMostRows = 65535;
   const dim3 grid(static_cast<unsigned>(gpu::ceil_div(chunks, size_t{kThreads})),
                   static_cast<unsigned>(std::min(M, size_t{kMostRows})));
   LAUNCH_ON(stream, split_matrix, grid, kThreads, 0, reinterpret_cast<uint4*>(large),
-            reinterpret_cast<uint4*>(small), a, M, K, chunks,
-            chunks_are_aligned(a, K * sizeof(float)));
+            reinterpret_cast<uint4*>(small), p.a, M, K, chunks,
+            chunks_are_aligned(p.a, K * sizeof(float)));
 
   const auto tile_rows = static_cast<unsigned>(gpu::ceil_div(M, Tile::kRows));
   const auto pair_columns =
@@ -154,19 +162,20 @@ void launch_three_products(float* c, const float* a, const float* b, size_t M, s
   constexpr size_t kBytes = sizeof(SplitRings) + kBoxAlignment;
   gpu::allow_shared_bytes(gemm_three_products, kBytes);
   LAUNCH_IN_CLUSTERS(stream, gemm_three_products, kClusterBlocks, clusters * kClusterBlocks,
-                     unsigned{SpecializedTile::kThreads}, kBytes, tensor_map(c, M, N, kStoreRows),
+                     unsigned{SpecializedTile::kThreads}, kBytes, tensor_map(p.c, M, N, kStoreRows),
                      tensor_map(large, M, pitch, Tile::kRowsOfBlock),
                      tensor_map(small, M, pitch, Tile::kRowsOfBlock),
-                     tensor_map(b, K, N, Tile::kDepth),
+                     tensor_map(p.b, K, N, Tile::kDepth),
                      static_cast<int>(gpu::ceil_div(K, Tile::kDepth)), tile_rows, pair_columns);
 }
 
 #else
 
-size_t workspace_bytes(size_t, size_t) { return 0; }
+size_t three_products_bytes(const gemm::Product&) { return 0; }
 
-void launch_three_products(float*, const float*, const float*, size_t, size_t, size_t, void*,
-                           hipStream_t) {
+bool three_products_take(const gemm::Product&, const void*) { return false; }
+
+void launch_three_products(const gemm::Product&, void*, hipStream_t) {
   throw std::runtime_error("three_products needs sm_90");
 }
 

@@ -1,0 +1,213 @@
+// The ring of float_ring, and how a thread multiplies its stages.
+#pragma once
+
+#include "stage2_matrix/03_gemm/detail/thread_tile.h"
+#include "stage2_matrix/03_gemm/detail/tile_loader.h"
+#include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
+
+#if !defined(GPU_BACKEND_HIP)
+
+namespace gemm_mixed {
+
+// 2.3's tile with 16 x 8 results per thread, and what the ring adds.
+struct FloatTile : gemm::Shape<256, 128, 32, 16, 8> {
+  static constexpr int kStages = 4, kChunk = 4, kChunks = kTileK / kChunk;  // places along K
+  static constexpr int kBlockThreads = kWarpGroup + kThreads, kBox = 32;    // columns
+  // Of a thread. A launch gives each of the three groups 168, a third of all.
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static_assert(kProducerRegisters + kThreads / kWarpGroup * kConsumerRegisters <= 3 * 168);
+};
+
+// A K-major tile of A is a box: 256 rows of 32 numbers along K, swizzled. Other tiles are boxes of
+// 32 columns, one behind the other, whose rows are places along K, in order.
+struct FloatStage {
+  float a[FloatTile::kTileM * FloatTile::kTileK];
+  float b[FloatTile::kTileN * FloatTile::kTileK];
+};
+
+// `full` and `empty` are as in Ring; here every warp that multiplies arrives at `empty`.
+struct FloatRing {
+  FloatStage stages[FloatTile::kStages];
+  PhaseBarrier full[FloatTile::kStages], empty[FloatTile::kStages];
+
+  // One thread calls this before all use, then the block's __syncthreads().
+  __device__ void init() {
+    for (int stage = 0; stage < FloatTile::kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(FloatTile::kThreads / kLanes);
+    }
+    publish_barriers();
+  }
+};
+
+// Begins to copy a tile of a K-major operand, or of another one. One thread calls these.
+template <int kRows>
+__device__ inline void copy_tile_along_k(float* to, const CUtensorMap& map, int row, int k,
+                                         PhaseBarrier& full) {
+  load_box(to, map, BoxPlace{row, k, 0, 0}, full);
+}
+template <int kColumns>
+__device__ inline void copy_tile_across_k(float* to, const CUtensorMap& map, int k, int column,
+                                          PhaseBarrier& full) {
+  using Tile = FloatTile;
+  for (int i = 0; i < kColumns / Tile::kBox; ++i)
+    load_box(to + i * Tile::kBox * Tile::kTileK, map, BoxPlace{k, column + i * Tile::kBox, 0, 0},
+             full);
+}
+
+// Where column `column` of a tile of boxes is, at k = 0. A thread's first group of four begins in
+// the first half of a box, or its next one in another box: no sum of `first` and a multiple of
+// `step` crosses from one box to the next, so the places can be added as well.
+__device__ inline int place_of_column(int column) {
+  return column / FloatTile::kBox * FloatTile::kBox * FloatTile::kTileK + column % FloatTile::kBox;
+}
+template <int kCount>
+__device__ __forceinline__ void load_across(float (&fragment)[kCount], const float* first,
+                                            int step) {
+  GPU_UNROLL
+  for (int group = 0; group < kCount / 4; ++group) {
+    const float4 four = *reinterpret_cast<const float4*>(first + place_of_column(group * step));
+    fragment[4 * group] = four.x, fragment[4 * group + 1] = four.y;
+    fragment[4 * group + 2] = four.z, fragment[4 * group + 3] = four.w;
+  }
+}
+
+// A multiply-add reads three registers. The even ones are in one bank, the odd ones in another, and
+// two of one bank take a cycle longer, unless the one before had the same number in the same place.
+// So the orders below go forwards and back: at each turn a number stays. Counted in the machine
+// code, 102 of 512 products wait in NN and 71 in TN; of rows in their order 161 and 133 (nvcc
+// 13.0).
+
+// sums[j] += a * b[j]
+__device__ __forceinline__ void add_row(float (&sums)[FloatTile::kThreadN], float a,
+                                        const float (&b)[FloatTile::kThreadN], bool back) {
+  GPU_UNROLL_INNER
+  for (int turn = 0; turn < FloatTile::kThreadN; ++turn) {
+    const int j = back ? FloatTile::kThreadN - 1 - turn : turn;
+    sums[j] += a * b[j];
+  }
+}
+
+// sums[i][j] += a[i] * b[j], column by column: the even rows, then the odd ones, or back.
+__device__ __forceinline__ void add_columns(float (&sums)[FloatTile::kThreadM][FloatTile::kThreadN],
+                                            const float (&a)[FloatTile::kThreadM],
+                                            const float (&b)[FloatTile::kThreadN]) {
+  constexpr int kRows = FloatTile::kThreadM;
+  GPU_UNROLL
+  for (int j = 0; j < FloatTile::kThreadN; ++j) {
+    GPU_UNROLL
+    for (int turn = 0; turn < kRows; ++turn) {
+      const int place = j % 2 == 0 ? turn : kRows - 1 - turn;
+      const int i = place < kRows / 2 ? 2 * place : 2 * place - kRows + 1;
+      sums[i][j] += a[i] * b[j];
+    }
+  }
+}
+
+// A thread's numbers of A and B on their way from a stage to the products, for a chunk of four
+// places along K at a time. begin() loads the first numbers of a stage. multiply() takes the chunk
+// whose first numbers are in registers, and loads those of chunk `next_chunk` of stage `next`.
+//
+// Here the places along K of A lie in rows of their own (TN): 6 loads for 128 products.
+template <bool kKMajorA>
+struct FloatFragments {
+  using Tile = FloatTile;
+
+  __device__ explicit FloatFragments(gemm::ThreadTile own)
+      : own_a(place_of_column(own.row)), own_b(place_of_column(own.col)) {}
+
+  __device__ __forceinline__ void begin(const FloatStage& stage) {
+    go_to(stage, 0);
+    load(0, 0);
+  }
+  __device__ __forceinline__ void multiply(float (&sums)[Tile::kThreadM][Tile::kThreadN],
+                                           const FloatStage& next, int next_chunk) {
+    GPU_UNROLL
+    for (int k = 0; k < Tile::kChunk; ++k) {
+      if (k + 1 == Tile::kChunk) go_to(next, next_chunk);
+      load((k + 1) % 2, (k + 1) % Tile::kChunk);
+      add_columns(sums, a[k % 2], b[k % 2]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void go_to(const FloatStage& stage, int chunk) {
+    from_a = stage.a + own_a + chunk * Tile::kChunk * Tile::kBox;
+    from_b = stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  }
+  __device__ __forceinline__ void load(int to, int k) {
+    load_across(a[to], from_a + k * Tile::kBox, 4 * gemm::kLanesM);
+    load_across(b[to], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
+  }
+
+  int own_a, own_b;              // where the thread's first numbers are in a tile
+  const float *from_a, *from_b;  // and in this chunk
+  float a[2][Tile::kThreadM], b[2][Tile::kThreadN];
+};
+
+// A is K-major (NN): a load brings a row's four places along K. The chunk's numbers of B are all in
+// registers, and two rows of A at a time: 24 loads for 512 products.
+template <>
+struct FloatFragments<true> {
+  using Tile = FloatTile;
+  static constexpr int kPairs = Tile::kThreadM / 2;
+
+  __device__ explicit FloatFragments(gemm::ThreadTile own)
+      : own_a(own.row * Tile::kTileK + own.row % 8 * Tile::kChunk),
+        own_b(place_of_column(own.col)) {}
+
+  __device__ __forceinline__ void begin(const FloatStage& stage) {
+    go_to(stage, 0);
+    load_rows(0, 0);
+    GPU_UNROLL
+    for (int k = 0; k < Tile::kChunk; ++k) load_row_of_b(k);
+  }
+  __device__ __forceinline__ void multiply(float (&sums)[Tile::kThreadM][Tile::kThreadN],
+                                           const FloatStage& next, int next_chunk) {
+    GPU_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const bool is_last = pair + 1 == kPairs;
+      if (is_last) go_to(next, next_chunk);
+      load_rows((pair + 1) % 2, (pair + 1) % kPairs);
+      GPU_UNROLL
+      for (int k = 0; k < Tile::kChunk; ++k) {
+        GPU_UNROLL
+        for (int row = 0; row < 2; ++row)
+          add_row(sums[2 * pair + row], a[pair % 2][row][k], b[k], row == 1);
+        if (is_last) load_row_of_b(k);
+      }
+    }
+  }
+
+ private:
+  // A row's chunks are swizzled: bits 0 to 2 of its number say how. Rows 16 apart are alike.
+  __device__ __forceinline__ void go_to(const FloatStage& stage, int chunk) {
+    const int first = own_a ^ chunk * Tile::kChunk;
+    GPU_UNROLL
+    for (int i = 0; i < 4; ++i) rows[i] = stage.a + (first ^ i * Tile::kChunk);
+    from_b = stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  }
+  // Rows 2 pair and 2 pair + 1 of the thread's 16.
+  __device__ __forceinline__ void load_rows(int to, int pair) {
+    GPU_UNROLL
+    for (int row = 0; row < 2; ++row) {
+      const int i = 2 * pair + row;
+      const int step = i / 4 * 4 * gemm::kLanesM + i % 4;
+      const float4 four = *reinterpret_cast<const float4*>(rows[i % 4] + step * Tile::kTileK);
+      float(&to_row)[Tile::kChunk] = a[to][row];
+      to_row[0] = four.x, to_row[1] = four.y, to_row[2] = four.z, to_row[3] = four.w;
+    }
+  }
+  __device__ __forceinline__ void load_row_of_b(int k) {
+    load_across(b[k], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
+  }
+
+  int own_a, own_b;
+  const float *rows[4], *from_b;
+  float a[2][2][Tile::kChunk], b[Tile::kChunk][Tile::kThreadN];
+};
+
+}  // namespace gemm_mixed
+
+#endif

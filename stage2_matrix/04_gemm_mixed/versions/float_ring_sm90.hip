@@ -1,0 +1,153 @@
+// float_ring: 2.3's product from registers, with tiles that the TMA copies four stages ahead.
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/gpu.h"
+#include "stage2_matrix/01_transpose/transpose.h"
+#include "stage2_matrix/03_gemm/detail/epilogue.h"
+#include "stage2_matrix/03_gemm/gemm.h"
+#include "stage2_matrix/04_gemm_mixed/accurate.h"
+#include "stage2_matrix/04_gemm_mixed/detail/float_ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
+
+namespace gemm_mixed {
+
+#if !defined(GPU_BACKEND_HIP)
+
+// C = alpha op(A) B + beta C    op(A) (M, K), B (K, N), C (M, N); K in `steps` stages.
+// Fixes : in 2.3's loops 8 of 100 instructions move tiles: they load, store, count addresses, and
+//         wait for all threads of the block.
+// Idea  : the TMA moves tiles. The threads that multiply wait for a stage's bytes only, and tell
+//         the producer when their warp has read a stage. 94 of 100 instructions multiply.
+// Thread: warp group 0 is the producer, one thread of it works. The other 256 own 16 x 8 results of
+//         a tile each, as in 2.3's wave_tiled.
+// Costs : all of a multiprocessor: 193 KiB of shared memory, and all registers.
+template <bool kKMajorA>
+static __global__ void GPU_LAUNCH_BOUNDS(FloatTile::kBlockThreads, 1)
+    gemm_float_ring(const __grid_constant__ CUtensorMap map_a,
+                    const __grid_constant__ CUtensorMap map_b, gemm::Product p, int steps,
+                    unsigned tile_rows, unsigned tile_columns) {
+  if constexpr (kHaveWgmma) {
+    using Tile = FloatTile;
+    DYNAMIC_SHARED(unsigned char, dynamic);
+    auto& shared = aligned_shared<FloatRing>(dynamic);
+    if (threadIdx.x == 0) shared.init();
+    __syncthreads();  // every thread and the TMA know the barriers
+
+    const unsigned tiles = tile_rows * tile_columns;
+    RingPlace place;
+    if (threadIdx.x < kWarpGroup) {
+      give_registers<Tile::kProducerRegisters>();
+      if (threadIdx.x == 0) {
+        for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+          const TilePlace at = tile_place(tile, tile_rows, tile_columns, kRasterRows / 2);
+          const int row = static_cast<int>(at.row) * Tile::kTileM;
+          const int column = static_cast<int>(at.column) * Tile::kTileN;
+          for (int step = 0; step < steps; ++step, place.next(Tile::kStages)) {
+            const int k = step * Tile::kTileK;
+            FloatStage& stage = shared.stages[place.stage];
+            PhaseBarrier& full = shared.full[place.stage];
+            shared.empty[place.stage].wait(place.parity ^ 1);
+            full.expect(sizeof stage);
+            if constexpr (kKMajorA)
+              copy_tile_along_k<Tile::kTileM>(stage.a, map_a, row, k, full);
+            else
+              copy_tile_across_k<Tile::kTileM>(stage.a, map_a, k, row, full);
+            copy_tile_across_k<Tile::kTileN>(stage.b, map_b, k, column, full);
+          }
+        }
+      }
+    } else {
+      take_registers<Tile::kConsumerRegisters>();
+      const gemm::ThreadTile own =
+          gemm::WaveTiles<Tile>::of(static_cast<int>(threadIdx.x) - kWarpGroup);
+      FloatFragments<kKMajorA> fragments(own);
+      for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        float sums[Tile::kThreadM][Tile::kThreadN] = {};
+        shared.full[place.stage].wait(place.parity);  // the tile's first stage is complete
+        fragments.begin(shared.stages[place.stage]);
+        for (int step = 0; step < steps; ++step) {
+          // exercise: multiply the stage's chunks; the numbers behind its last one are the next
+          // stage's, which must be complete; then the stage is empty (about 10 lines)
+          const int current = place.stage;
+          const FloatStage& stage = shared.stages[current];
+          for (int chunk = 1; chunk < Tile::kChunks; ++chunk)
+            fragments.multiply(sums, stage, chunk);
+          place.next(Tile::kStages);
+          const bool is_last = step + 1 == steps;  // there is no next stage: load what is here
+          if (!is_last) shared.full[place.stage].wait(place.parity);
+          fragments.multiply(sums, is_last ? stage : shared.stages[place.stage], 0);
+          gpu::wave_sync();  // all lanes have read the stage
+          if (warp_lane() == 0) shared.empty[current].arrive();
+          // end exercise
+        }
+        const TilePlace at = tile_place(tile, tile_rows, tile_columns, kRasterRows / 2);
+        gemm::store_tile<Tile>(p, gemm::alpha_beta(p),
+                               {size_t{at.row} * Tile::kTileM, size_t{at.column} * Tile::kTileN},
+                               own, sums);
+      }
+    }
+  }
+}
+
+size_t float_ring_bytes(const gemm::Product& p) {
+  return p.layout == gemm::Layout::NT ? p.K * p.N * sizeof(float) : 0;
+}
+
+// Of a product without a batch: A as it is stored, and B (K, N).
+static BatchOf<float> matrix_a(const gemm::Product& p) {
+  const bool transposed = p.layout == gemm::Layout::TN;
+  return {p.a, transposed ? p.K : p.M, transposed ? p.M : p.K, p.lda, 1, 0};
+}
+static BatchOf<float> matrix_b(const gemm::Product& p) { return {p.b, p.K, p.N, p.ldb, 1, 0}; }
+
+bool float_ring_takes(const gemm::Product& p, const void* workspace) {
+  gemm::Product nn = p;
+  if (p.layout == gemm::Layout::NT) {
+    if (p.ldb != p.K) return false;  // the transpose takes rows without gaps
+    nn.b = static_cast<const float*>(workspace), nn.ldb = p.N;
+  }
+  return p.batch == 1 && p.alpha != 0 && std::min(p.M, p.N) > 0 && matrix_a(nn).suit_tma() &&
+         matrix_b(nn).suit_tma();
+}
+
+template <bool kKMajorA>
+static void launch_ring(const gemm::Product& p, hipStream_t stream) {
+  using Tile = FloatTile;
+  const auto tile_rows = static_cast<unsigned>(gpu::ceil_div(p.M, size_t{Tile::kTileM}));
+  const auto tile_columns = static_cast<unsigned>(gpu::ceil_div(p.N, size_t{Tile::kTileN}));
+  const unsigned blocks = std::min(tile_rows * tile_columns, gpu::multiprocessors());
+  constexpr size_t kBytes = sizeof(FloatRing) + kBoxAlignment;
+  const auto map_a = kKMajorA ? tensor_map(matrix_a(p), Tile::kTileM)
+                              : tensor_map(matrix_a(p), Tile::kTileK, Chunks::in_order);
+  gpu::allow_shared_bytes(gemm_float_ring<kKMajorA>, kBytes);
+  LAUNCH_ON(stream, gemm_float_ring<kKMajorA>, blocks, unsigned{Tile::kBlockThreads}, kBytes, map_a,
+            tensor_map(matrix_b(p), Tile::kTileK, Chunks::in_order), p,
+            static_cast<int>(gpu::ceil_div(p.K, size_t{Tile::kTileK})), tile_rows, tile_columns);
+}
+
+void launch_float_ring(const gemm::Product& product, void* workspace, hipStream_t stream) {
+  gemm::check(product);
+  if (!float_ring_takes(product, workspace)) return gemm::best(product, stream);
+  gemm::Product p = product;
+  if (p.layout == gemm::Layout::NT) {
+    float* const b = static_cast<float*>(workspace);
+    transpose::launch_vectorized(b, p.b, p.N, p.K, stream);
+    p.layout = gemm::Layout::NN, p.b = b, p.ldb = p.N;
+  }
+  p.layout == gemm::Layout::TN ? launch_ring<false>(p, stream) : launch_ring<true>(p, stream);
+}
+
+#else
+
+size_t float_ring_bytes(const gemm::Product&) { return 0; }
+
+bool float_ring_takes(const gemm::Product&, const void*) { return false; }
+
+void launch_float_ring(const gemm::Product&, void*, hipStream_t) {
+  throw std::runtime_error("float_ring needs sm_90");
+}
+
+#endif
+
+}  // namespace gemm_mixed
