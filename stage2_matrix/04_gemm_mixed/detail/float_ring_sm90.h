@@ -41,24 +41,18 @@ struct FloatRing {
   }
 };
 
-// Begins to copy a tile of a K-major operand, or of another one. One thread calls these.
-template <int kRows>
-__device__ inline void copy_tile_along_k(float* to, const CUtensorMap& map, int row, int k,
-                                         PhaseBarrier& full) {
-  load_box(to, map, BoxPlace{row, k, 0, 0}, full);
-}
-template <int kColumns>
-__device__ inline void copy_tile_across_k(float* to, const CUtensorMap& map, int k, int column,
-                                          PhaseBarrier& full) {
+// Begins to copy a tile of `columns` columns in boxes. One thread calls this.
+__device__ inline void copy_boxes(float* to, const CUtensorMap& map, int k, int column, int columns,
+                                  PhaseBarrier& full) {
   using Tile = FloatTile;
-  for (int i = 0; i < kColumns / Tile::kBox; ++i)
+  for (int i = 0; i < columns / Tile::kBox; ++i)
     load_box(to + i * Tile::kBox * Tile::kTileK, map, BoxPlace{k, column + i * Tile::kBox, 0, 0},
              full);
 }
 
-// Where column `column` of a tile of boxes is, at k = 0. A thread's first group of four begins in
-// the first half of a box, or its next one in another box: no sum of `first` and a multiple of
-// `step` crosses from one box to the next, so the places can be added as well.
+// Where column `column` of a tile of boxes is, at k = 0. A thread's groups begin half a box apart
+// (A), the first one in a box's first half, or a box apart (B). So the place of first + n step is
+// the sum of both places.
 __device__ inline int place_of_column(int column) {
   return column / FloatTile::kBox * FloatTile::kBox * FloatTile::kTileK + column % FloatTile::kBox;
 }

@@ -50,10 +50,10 @@ static __global__ void GPU_LAUNCH_BOUNDS(FloatTile::kBlockThreads, 1)
             shared.empty[place.stage].wait(place.parity ^ 1);
             full.expect(sizeof stage);
             if constexpr (kKMajorA)
-              copy_tile_along_k<Tile::kTileM>(stage.a, map_a, row, k, full);
+              load_box(stage.a, map_a, BoxPlace{row, k, 0, 0}, full);
             else
-              copy_tile_across_k<Tile::kTileM>(stage.a, map_a, k, row, full);
-            copy_tile_across_k<Tile::kTileN>(stage.b, map_b, k, column, full);
+              copy_boxes(stage.a, map_a, k, row, Tile::kTileM, full);
+            copy_boxes(stage.b, map_b, k, column, Tile::kTileN, full);
           }
         }
       }
