@@ -41,7 +41,8 @@ TEST_CASE("float_ring multiplies every pair of numbers once, in every layout") {
 TEST_CASE("float_ring takes many tiles per block and many stages per tile") {
   if (!has_ring()) return;
 #if defined(GPU_BACKEND_CPU)
-  const std::vector<Extents> sizes = {{520, 260, 200}};  // of few multiprocessors
+  // Of few multiprocessors; and more rows of tiles than are taken below each other.
+  const std::vector<Extents> sizes = {{520, 260, 200}, {2308, 132, 8}};
 #else
   const std::vector<Extents> sizes = {{4100, 2052, 40}, {300, 1000, 1032}};
 #endif

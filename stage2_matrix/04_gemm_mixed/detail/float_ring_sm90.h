@@ -1,10 +1,12 @@
 // The ring of float_ring, and how a thread multiplies its stages.
 #pragma once
 
+#include "stage2_matrix/03_gemm/detail/product.h"
 #include "stage2_matrix/03_gemm/detail/thread_tile.h"
 #include "stage2_matrix/03_gemm/detail/tile_loader.h"
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tensor_map_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
 #if !defined(GPU_BACKEND_HIP)
 
@@ -18,6 +20,13 @@ struct FloatTile : gemm::Shape<256, 128, 32, 16, 8> {
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kProducerRegisters + kThreads / kWarpGroup * kConsumerRegisters <= 3 * 168);
 };
+
+// Where tile `tile` of C begins, of rows x columns tiles. The producer and those that multiply ask
+// for it. Tiles are twice as high as warp_specialized's, so half as many are below each other.
+__device__ inline gemm::TileOrigin float_tile(unsigned tile, unsigned rows, unsigned columns) {
+  const TilePlace at = tile_place(tile, rows, columns, kRasterRows / 2);
+  return {size_t{at.row} * FloatTile::kTileM, size_t{at.column} * FloatTile::kTileN};
+}
 
 // A K-major tile of A is a box: 256 rows of 32 numbers along K, swizzled. Other tiles are boxes of
 // 32 columns, one behind the other, whose rows are places along K, in order.

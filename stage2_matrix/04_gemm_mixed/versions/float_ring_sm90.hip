@@ -8,7 +8,6 @@
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
 #include "stage2_matrix/04_gemm_mixed/detail/float_ring_sm90.h"
-#include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
 namespace gemm_mixed {
 
@@ -40,9 +39,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(FloatTile::kBlockThreads, 1)
       give_registers<Tile::kProducerRegisters>();
       if (threadIdx.x == 0) {
         for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-          const TilePlace at = tile_place(tile, tile_rows, tile_columns, kRasterRows / 2);
-          const int row = static_cast<int>(at.row) * Tile::kTileM;
-          const int column = static_cast<int>(at.column) * Tile::kTileN;
+          const gemm::TileOrigin at = float_tile(tile, tile_rows, tile_columns);
+          const int row = static_cast<int>(at.row), column = static_cast<int>(at.col);
           for (int step = 0; step < steps; ++step, place.next(Tile::kStages)) {
             const int k = step * Tile::kTileK;
             FloatStage& stage = shared.stages[place.stage];
@@ -81,9 +79,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(FloatTile::kBlockThreads, 1)
           if (warp_lane() == 0) shared.empty[current].arrive();
           // end exercise
         }
-        const TilePlace at = tile_place(tile, tile_rows, tile_columns, kRasterRows / 2);
-        gemm::store_tile<Tile>(p, gemm::alpha_beta(p),
-                               {size_t{at.row} * Tile::kTileM, size_t{at.column} * Tile::kTileN},
+        gemm::store_tile<Tile>(p, gemm::alpha_beta(p), float_tile(tile, tile_rows, tile_columns),
                                own, sums);
       }
     }
