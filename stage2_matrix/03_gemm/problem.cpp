@@ -11,10 +11,13 @@ std::vector<Size> sizes() {
   return {{"M", 4096, 384, 129}, {"N", 4096, 384, 65}, {"K", 4096, 384, 255}};
 }
 
+const char* name_of(Layout layout) {
+  return layout == Layout::NN ? "NN" : layout == Layout::NT ? "NT" : "TN";
+}
+
 std::string Table::name() const {
-  const char* text = layout == Layout::NN ? "NN" : layout == Layout::NT ? "NT" : "TN";
-  return std::string(text) + "   M=" + size_text(M) + " N=" + size_text(N) + " K=" + size_text(K) +
-         " float32";
+  return std::string(name_of(layout)) + "   M=" + size_text(M) + " N=" + size_text(N) +
+         " K=" + size_text(K) + " float32";
 }
 
 std::vector<Table> printed(size_t M, size_t N, size_t K, bool sizes_given) {

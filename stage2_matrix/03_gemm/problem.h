@@ -15,6 +15,9 @@ namespace gemm {
 // M, N and K on a GPU, on the CPU backend and with --quick.
 std::vector<Size> sizes();
 
+// "NN", "NT" or "TN".
+const char* name_of(Layout layout);
+
 struct Table {
   Layout layout;
   size_t M, N, K;

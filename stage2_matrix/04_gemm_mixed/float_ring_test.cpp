@@ -85,13 +85,7 @@ TEST_CASE("float_ring leaves to gemm::best what the TMA does not take") {
 
 TEST_CASE("float_best copies B only for the ring, and the ring needs full multiprocessors") {
   const auto check = [](gemm_test::Problem& problem, bool on_ring) {
-    REQUIRE_OK(problem.check([&](const gemm::Product& p) {
-      Workspace workspace(p);
-      gemm_mixed::float_best(p, workspace.bytes.data());
-      HIP_CHECK(hipDeviceSynchronize());
-      REQUIRE(workspace.bytes.intact());
-      REQUIRE(workspace.is_untouched() == !on_ring);
-    }));
+    require_choice(problem, gemm_mixed::float_best, on_ring);
   };
   const size_t rows = 256 * gpu::multiprocessors();
   gemm_test::Problem full(Layout::NT, {rows, 16, 512}, {});

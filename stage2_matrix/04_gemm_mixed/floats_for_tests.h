@@ -37,6 +37,17 @@ inline auto with_workspace(LaunchOfFloats launch, size_t offset = 0) {
   };
 }
 
+// Is the product right, and has `choose` launched a version that writes to the workspace?
+inline void require_choice(gemm_test::Problem& problem, LaunchOfFloats choose, bool uses_it) {
+  REQUIRE_OK(problem.check([&](const gemm::Product& p) {
+    Workspace workspace(p);
+    choose(p, workspace.bytes.data(), nullptr);
+    HIP_CHECK(hipDeviceSynchronize());
+    REQUIRE(workspace.bytes.intact());
+    REQUIRE(workspace.is_untouched() == !uses_it);
+  }));
+}
+
 // A product of integers of up to 12 bits: a tf32 holds 11. Where one matrix has such, the other one
 // has small ones, so that all products and sums are exact.
 inline gemm_test::Problem wide_problem(Extents size, const Variant& options = {},

@@ -16,6 +16,7 @@
 #include "common/rounding.h"
 #include "common/sample.h"
 #include "stage0_infra/03_timing/timing.h"
+#include "stage2_matrix/03_gemm/problem.h"
 #include "stage2_matrix/03_gemm/reference.h"
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
 #include "stage2_matrix/04_gemm_mixed/fp8.h"
@@ -42,9 +43,6 @@ constexpr Version<LaunchProduct> kVersionsOfLayouts[] = {
      "either matrix along K or across it, as bits of wgmma say"}};
 constexpr gemm_mixed::Layout kLayoutsPrinted[] = {gemm_mixed::Layout::NT, gemm_mixed::Layout::TN};
 constexpr gemm::Layout kLayoutsOfFloats[] = {gemm::Layout::NN, gemm::Layout::NT, gemm::Layout::TN};
-const char* name_of(gemm_mixed::Layout layout) {
-  return layout == gemm_mixed::Layout::NN ? "NN" : layout == gemm_mixed::Layout::NT ? "NT" : "TN";
-}
 
 template <class T>
 constexpr blas::Input kInput = blas::Input::tf32;
@@ -251,7 +249,7 @@ void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const O
     row.launch = [&](hipStream_t stream) { version.launch(product, stream); };
     table.version(version, row);
   }
-  p.run(std::string("bf16 ") + name_of(layout), table, report);
+  p.run(std::string("bf16 ") + gemm::name_of(layout), table, report);
 }
 
 // The tables of floats. three_products is for NN.
@@ -260,10 +258,8 @@ void run_floats(gemm::Layout layout, size_t M, size_t N, size_t K, const Options
   if (!wants_any(options, gemm_mixed::kVersionsOfFloats)) return;
   Problem<float, false> p(M, N, K, options.seed);
   const InLayout<float, false> in(p, layout);
-  gemm::Product product = gemm::contiguous(p.d_c.data(), in.a, in.b, M, N, K);
-  product.layout = layout;
-  if (in.of_a) product.lda = M;
-  if (in.of_b) product.ldb = K;
+  gemm::Product product = gemm::product_of({layout, M, N, K, false});
+  product.a = in.a, product.b = in.b, product.c = p.d_c.data();
   gpu::DeviceBuffer<unsigned char> workspace(gemm_mixed::workspace_bytes(product));
   Measured row = p.measured(options);
   Measurement table(options);
@@ -283,7 +279,7 @@ void run_floats(gemm::Layout layout, size_t M, size_t N, size_t K, const Options
     };
     table.version(version, row);
   }
-  p.run(std::string("fp32   ") + name_of(layout), table, report);
+  p.run(std::string("fp32   ") + gemm::name_of(layout), table, report);
 }
 
 // The table of fp8.

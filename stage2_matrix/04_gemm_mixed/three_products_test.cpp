@@ -209,13 +209,7 @@ TEST_CASE(
 
 TEST_CASE("accurate takes every product, and matrix units for large ones as they want them") {
   const auto check = [](gemm_test::Problem& problem, bool on_units) {
-    REQUIRE_OK(problem.check([&](const gemm::Product& p) {
-      Workspace workspace(p);
-      gemm_mixed::accurate(p, workspace.bytes.data());
-      HIP_CHECK(hipDeviceSynchronize());
-      REQUIRE(workspace.bytes.intact());
-      REQUIRE(workspace.is_untouched() == !on_units);
-    }));
+    require_choice(problem, gemm_mixed::accurate, on_units);
   };
   const size_t wide = 256 * (gpu::multiprocessors() / 4 + 1);
   gemm_test::Problem large = wide_problem({wide, 64, 40});

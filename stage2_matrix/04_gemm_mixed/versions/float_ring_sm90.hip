@@ -17,7 +17,7 @@ namespace gemm_mixed {
 // Fixes : in 2.3's loops 8 of 100 instructions move tiles: they load, store, count addresses, and
 //         wait for all threads of the block.
 // Idea  : the TMA moves tiles. The threads that multiply wait for a stage's bytes only, and tell
-//         the producer when their warp has read a stage. 94 of 100 instructions multiply.
+//         the producer when their warp has read a stage. 93 of 100 instructions multiply.
 // Thread: warp group 0 is the producer, one thread of it works. The other 256 own 16 x 8 results of
 //         a tile each, as in 2.3's wave_tiled.
 // Costs : all of a multiprocessor: 193 KiB of shared memory, and all registers.
