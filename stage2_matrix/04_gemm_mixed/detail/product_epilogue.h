@@ -38,13 +38,22 @@ __device__ __forceinline__ C finish(const Epilogue& epilogue, float sum, size_t 
 }
 
 // An epilogue may also have a two(first, second, row, col), which returns a float2: what to store
-// of two neighbours, of which `col` is even, where C's rows are even and begin at a multiple of two
-// elements. Then what it reads and stores beside C can be two neighbours, too.
+// of two neighbours, of which `col` is even. Then what it reads and stores beside C can be two
+// neighbours, too. Its fits_two() says whether two() may be called: whether its arrays begin at
+// multiples of two elements.
 template <class Epilogue, class = void>
 inline constexpr bool kTakesTwo = false;
 template <class Epilogue>
 inline constexpr bool kTakesTwo<
     Epilogue, std::void_t<decltype(std::declval<const Epilogue&>().two(0.0f, 0.0f, 0, 0))>> = true;
+
+template <class Epilogue>
+__device__ __forceinline__ bool fits_two(const Epilogue& epilogue) {
+  if constexpr (kTakesTwo<Epilogue>)
+    return epilogue.fits_two();
+  else
+    return true;
+}
 
 template <class C, class Epilogue>
 __device__ __forceinline__ TwoOf<C> finish_two(const Epilogue& epilogue, float first, float second,
@@ -56,6 +65,12 @@ __device__ __forceinline__ TwoOf<C> finish_two(const Epilogue& epilogue, float f
     return {finish(epilogue, first, row, col, c), finish(epilogue, second, row, col + 1, c + 1)};
   }
 }
+
+// Where beta is 0. No branch asks for it at each sum.
+struct TimesAlpha {
+  float alpha;
+  __device__ float operator()(float sum, size_t, size_t, const float*) const { return alpha * sum; }
+};
 
 // Calls run(rows, columns, product) for that many tiles of C, unless C has no element: once, or
 // several times for a batch that is longer than a grid can be high. Throws std::invalid_argument

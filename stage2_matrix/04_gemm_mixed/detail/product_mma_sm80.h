@@ -148,7 +148,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     // A lane's two neighbours are stored together where every row of C begins so.
     C* const c = p.c + blockIdx.z * p.stride_c;
     const int lane = warp_lane();
-    const bool pairs = p.ldc % 2 == 0 && p.N % 2 == 0 &&
+    const bool pairs = fits_two(epilogue) && p.ldc % 2 == 0 && p.N % 2 == 0 &&
                        reinterpret_cast<std::uintptr_t>(c) % sizeof(TwoOf<C>) == 0;
     GPU_UNROLL
     for (int r = 0; r < Tile::kWarpRows / 8; ++r) {

@@ -74,24 +74,51 @@ struct ProductPair {
     tell_both(empty, step, stage, multiplied, thread);
   }
 
-  // The elements that are stored of 64 x 256 sums.
-  struct Finish {
-    const ProductPair& pair;
-    int first_row, first_column, rows, columns;  // the last two: what is left of C
+  // What is stored of 64 x 256 sums. Most lie in C as a whole. Their code has no branch, so that
+  // what the epilogue reads for one sum is under way while it works at others.
+  struct Place {
+    size_t row, column;
+    int rows, columns;  // what is left of C
     C* c;
+    size_t ldc;
+  };
+  template <class WholeEpilogue>
+  struct Whole {
+    const Place& at;
+    const WholeEpilogue& epilogue;
+    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, int row,
+                                                   int column) const {
+      return finish_two(epilogue, first, second, at.row + row, at.column + column,
+                        at.c + row * at.ldc + column);
+    }
+  };
+  struct AtEdge {
+    const Place& at;
+    const Epilogue& epilogue;
     __device__ __forceinline__ C one(float sum, int row, int column) const {
-      if (row >= rows || column >= columns) return gpu::from_float<C>(0);  // which is not stored
-      return finish(pair.epilogue, sum, static_cast<size_t>(first_row + row),
-                    static_cast<size_t>(first_column + column),
-                    c + static_cast<size_t>(row) * pair.p.ldc + column);
+      if (row >= at.rows || column >= at.columns) return gpu::from_float<C>(0);  // is not stored
+      return finish(epilogue, sum, at.row + row, at.column + column,
+                    at.c + row * at.ldc + column);
     }
     __device__ __forceinline__ TwoOf<C> operator()(float first, float second, int row,
                                                    int column) const {
-      if (!kTakesTwo<Epilogue> || row >= rows || column + 1 >= columns)
-        return {one(first, row, column), one(second, row, column + 1)};
-      return finish_two(pair.epilogue, first, second, static_cast<size_t>(first_row + row),
-                        static_cast<size_t>(first_column + column),
-                        c + static_cast<size_t>(row) * pair.p.ldc + column);
+      return {one(first, row, column), one(second, row, column + 1)};
+    }
+  };
+  struct Write {
+    const Epilogue& epilogue;
+    const Place& at;
+    const float (&sums)[128];
+    StoreBuffer& buffer;
+    __device__ __forceinline__ void operator()(int pass) const {
+      const bool whole = at.rows >= kStoreRows && at.columns >= (pass + 1) * kColumnsOfPass<C>;
+      if constexpr (std::is_same_v<Epilogue, AlphaBeta>) {
+        if (whole && epilogue.beta == 0)
+          return write_pass<C>(sums, buffer, pass, Whole<TimesAlpha>{at, {epilogue.alpha}});
+      } else if (whole && fits_two(epilogue)) {
+        return write_pass<C>(sums, buffer, pass, Whole<Epilogue>{at, epilogue});
+      }
+      write_pass<C>(sums, buffer, pass, AtEdge{at, epilogue});
     }
   };
   struct StoreBox {
@@ -107,9 +134,14 @@ struct ProductPair {
     const int row = at.row + consumer * kStoreRows;
     C* const c = p.c + static_cast<size_t>(at.product) * p.stride_c +
                  static_cast<size_t>(row) * p.ldc + at.column;
-    const Finish to_store{
-        *this, row, at.column, static_cast<int>(p.M) - row, static_cast<int>(p.N) - at.column, c};
-    store_64x256<C>(sums, buffer, group, to_store, StoreBox{map_c, row, at.column, at.product});
+    const Place place{static_cast<size_t>(row),
+                      static_cast<size_t>(at.column),
+                      static_cast<int>(p.M) - row,
+                      static_cast<int>(p.N) - at.column,
+                      c,
+                      p.ldc};
+    store_passes<C>(buffer, group, place.columns, Write{epilogue, place, sums, buffer},
+                    StoreBox{map_c, row, at.column, at.product});
   }
 };
 

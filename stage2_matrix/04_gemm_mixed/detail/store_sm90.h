@@ -47,40 +47,55 @@ __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int col
   end_store_pass<float>(StoreAt{map_c, row, column}, 0, buffer, thread, group);
 }
 
-// Stores the 64 x 256 sums that multiply_64x256 left in a warp group to C from (row, column) on.
-// The map of C has boxes of kStoreRows rows, and leaves out what lies beyond the edges. The warp
-// group has `buffer` and the barrier `group` for itself. It does not wait for the last stores: they
-// run while it multiplies the next tile, and its thread 0 calls wait_for_stores() at the end.
-//
-//   registers --> buffer --> C       four times, 64 columns each; or twice, 128 of 16-bit numbers
+// The columns of C that go through the buffer in one pass.
+template <class C>
+inline constexpr int kColumnsOfPass = kStoreBoxes * kBoxColumns<C>;
+
+// Writes pass `pass` of the 64 x 256 sums that multiply_64x256 left in a warp group to its buffer.
 //
 // Thread t holds columns 8 j + t%4*2 and the next one of rows t/32*16 + t%32/4 and 8 further. Its
 // two floats are one half of a chunk. The swizzle makes the eight rows of a warp use different
 // banks.
 //
 // finish(first, second, row, column) is what is stored of two neighbouring sums, two Cs; row and
-// column are counted from those of the 64 x 256 sums on. store(column, from) begins the store of
-// the box of that column.
-template <class C, class Finish, class Store>
-__device__ __forceinline__ void store_64x256(const float (&sums)[128], StoreBuffer& buffer,
-                                             int group, const Finish& finish, const Store& store) {
-  constexpr int kBox = kBoxColumns<C>, kBoxes = kBox / 8, kPass = kStoreBoxes * kBox;
+// column are counted from those of the 64 x 256 sums on.
+template <class C, class Finish>
+__device__ __forceinline__ void write_pass(const float (&sums)[128], StoreBuffer& buffer, int pass,
+                                           const Finish& finish) {
+  constexpr int kBox = kBoxColumns<C>, kBoxes = kBox / 8, kPass = kColumnsOfPass<C>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
   const int own_row = thread / kLanes * 16 + lane / 4, in_eight = lane % 4 * 2;
   GPU_UNROLL
-  for (int pass = 0; pass < 256 / kPass; ++pass) {
+  for (int j = 0; j < kPass / 8; ++j) {
+    const int column = pass * kPass + j * 8 + in_eight;
+    const int chunk = (j % kBoxes * 8 / kPerChunk<C> + in_eight / kPerChunk<C>)^own_row % 8;
+    C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox +
+            chunk * kPerChunk<C> + in_eight % kPerChunk<C>;
+    const float* sum = sums + pass * (kPass / 2) + j * 4;
+    *reinterpret_cast<TwoOf<C>*>(to) = finish(sum[0], sum[1], own_row, column);
+    *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = finish(sum[2], sum[3], own_row + 8, column);
+  }
+}
+
+// Stores the first `columns` columns of 64 x 256 sums to C. The warp group has `buffer` and the
+// barrier `group` for itself. It does not wait for the last stores: they run while it multiplies the
+// next tile, and its thread 0 calls wait_for_stores() at the end.
+//
+//   registers --> buffer --> C       four times, 64 columns each; or twice, 128 of 16-bit numbers
+//
+// write(pass) writes that pass to the buffer. store(column, from) begins the store of the box of
+// that column.
+template <class C, class Write, class Store>
+__device__ __forceinline__ void store_passes(StoreBuffer& buffer, int group, int columns,
+                                             const Write& write, const Store& store) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpGroup;
+  GPU_UNROLL
+  for (int pass = 0; pass < 256 / kColumnsOfPass<C>; ++pass) {
+    const int column = pass * kColumnsOfPass<C>;
+    if (column >= columns) break;
     begin_store_pass(thread, group);
-    GPU_UNROLL
-    for (int j = 0; j < kPass / 8; ++j) {
-      const int column = pass * kPass + j * 8 + in_eight;
-      const int chunk = (j % kBoxes * 8 / kPerChunk<C> + in_eight / kPerChunk<C>)^own_row % 8;
-      C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox +
-              chunk * kPerChunk<C> + in_eight % kPerChunk<C>;
-      const float* sum = sums + pass * (kPass / 2) + j * 4;
-      *reinterpret_cast<TwoOf<C>*>(to) = finish(sum[0], sum[1], own_row, column);
-      *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = finish(sum[2], sum[3], own_row + 8, column);
-    }
-    end_store_pass<C>(store, pass * kPass, buffer, thread, group);
+    write(pass);
+    end_store_pass<C>(store, column, buffer, thread, group);
   }
 }
 
@@ -90,10 +105,19 @@ struct SumItself {
     return {first, second};
   }
 };
+struct WriteSums {
+  const float (&sums)[128];
+  StoreBuffer& buffer;
+  __device__ __forceinline__ void operator()(int pass) const {
+    write_pass<float>(sums, buffer, pass, SumItself{});
+  }
+};
+// To C from (row, column) on. The map of C has boxes of kStoreRows rows, and leaves out what lies
+// beyond the edges.
 __device__ __forceinline__ void store_64x256(const CUtensorMap& map_c, int row, int column,
                                              const float (&sums)[128], StoreBuffer& buffer,
                                              int group) {
-  store_64x256<float>(sums, buffer, group, SumItself{}, StoreAt{map_c, row, column});
+  store_passes<float>(buffer, group, 256, WriteSums{sums, buffer}, StoreAt{map_c, row, column});
 }
 
 }  // namespace gemm_mixed

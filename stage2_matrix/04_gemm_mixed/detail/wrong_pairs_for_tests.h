@@ -90,14 +90,10 @@ struct WrongPair : gemm_mixed::ProductPair<T, float, kLayout, WhereItIs> {
                         gemm_mixed::StoreBuffer& buffer, int group) const {
     if (kMistake != Is::epilogue_of_the_first_tile)
       return Right::store(at, consumer, sums, buffer, group);
-    gemm_mixed::store_64x256<float>(
-        sums, buffer, group,
-        [](float first, float second, int row, int column) {
-          const auto element = [&](float sum, int col) {
-            return WhereItIs{}(sum, static_cast<size_t>(row), static_cast<size_t>(col), nullptr);
-          };
-          return gemm_mixed::TwoOf<float>{element(first, column), element(second, column + 1)};
-        },
+    const typename Right::Place first_tile{0, 0, 64, 256, nullptr, 0};
+    const WhereItIs epilogue;
+    gemm_mixed::store_passes<float>(
+        buffer, group, 256, typename Right::Write{epilogue, first_tile, sums, buffer},
         typename Right::StoreBox{this->map_c, at.row + consumer * 64, at.column, at.product});
   }
 };

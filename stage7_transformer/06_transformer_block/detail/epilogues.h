@@ -3,12 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "common/gpu.h"
 #include "common/half.h"
 #include "stage1_vector/04_activations/detail/formulas.h"
-#include "stage2_matrix/04_gemm_mixed/detail/chunk.h"
 
 namespace transformer_block {
 
@@ -33,16 +33,21 @@ struct QuickGelu {
   __device__ static float argument(float x) { return x * (2.3022082f + 0.10294324f * x * x); }
 };
 
-// Elements i and i + 1, i even, of an array of T: one load where the array begins at a multiple of
-// two elements.
+// Whether an array begins at a multiple of two of its elements.
 template <class T>
-__device__ inline float2 load_two(const T* array, size_t i) {
-  using Two = gemm_mixed::TwoOf<T>;
-  if (reinterpret_cast<std::uintptr_t>(array) % sizeof(Two) == 0) {
-    const Two two = *reinterpret_cast<const Two*>(array + i);
-    return make_float2(gpu::to_float(two.first), gpu::to_float(two.second));
-  }
-  return make_float2(gpu::to_float(array[i]), gpu::to_float(array[i + 1]));
+__device__ inline bool begins_evenly(const T* array) {
+  return reinterpret_cast<std::uintptr_t>(array) % (2 * sizeof(T)) == 0;
+}
+// Elements i and i + 1, i even, of an array that begins evenly. No kernel that calls this writes to
+// the array.
+__device__ inline float2 load_two(const float* array, size_t i) {
+  return __ldg(reinterpret_cast<const float2*>(array + i));
+}
+__device__ inline float2 load_two(const gpu::bfloat16* array, size_t i) {
+  const unsigned both = __ldg(reinterpret_cast<const unsigned*>(array + i));
+  gpu::bfloat16 two[2];
+  memcpy(two, &both, sizeof both);
+  return make_float2(gpu::to_float(two[0]), gpu::to_float(two[1]));
 }
 
 // sum + bias + what went round the box.
@@ -57,6 +62,7 @@ struct AddResidual {
     const float2 b = load_two(bias, col), r = load_two(residual, row * cols + col);
     return make_float2(r.x + (first + b.x), r.y + (second + b.y));
   }
+  __device__ bool fits_two() const { return begins_evenly(bias) && begins_evenly(residual); }
 };
 
 // The gradient of GELU's argument from that of its result. S: what the arguments are kept as, float
@@ -73,6 +79,7 @@ struct TimesGeluSlope {
     const float2 x = load_two(sums, row * cols + col);
     return make_float2(first * Gelu{}.derivative(x.x), second * Gelu{}.derivative(x.y));
   }
+  __device__ bool fits_two() const { return begins_evenly(sums); }
 };
 
 }  // namespace transformer_block

@@ -27,6 +27,7 @@ struct AddBias {
     const float2 b = load_two(bias, col);
     return make_float2(first + b.x, second + b.y);
   }
+  __device__ bool fits_two() const { return begins_evenly(bias); }
 };
 
 // sums = sum + bias, rounded for the backward pass; GELU of it is what is stored.
@@ -39,7 +40,7 @@ struct RoundAndActivate {
     sums[row * cols + col] = gpu::from_float<bfloat16>(kept);
     return QuickGelu{}(kept);
   }
-  // Two neighbours are one store. `sums` begins at a multiple of 4 bytes.
+  // Two neighbours are one store.
   __device__ float2 two(float first, float second, size_t row, size_t col) const {
     const float2 b = load_two(bias, col);
     first += b.x, second += b.y;
@@ -47,6 +48,7 @@ struct RoundAndActivate {
         gpu::from_float<bfloat16>(first), gpu::from_float<bfloat16>(second)};
     return make_float2(QuickGelu{}(first), QuickGelu{}(second));
   }
+  __device__ bool fits_two() const { return begins_evenly(bias) && begins_evenly(sums); }
 };
 
 // y = epilogue(x w^T)    y (rows, out), x (rows, in), w (out, in).
