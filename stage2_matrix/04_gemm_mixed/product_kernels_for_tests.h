@@ -2,6 +2,8 @@
 // mistakes.
 #pragma once
 
+#include <optional>
+
 #include "stage2_matrix/04_gemm_mixed/product.h"
 
 namespace gemm_mixed_test {
@@ -10,6 +12,11 @@ namespace gemm_mixed_test {
 template <class T, class C>
 void launch_residual(gemm_mixed::Kernel kernel, const gemm_mixed::Product<T, C>& p,
                      const float* bias, const float* residual);
+
+// kept = sum + bias and C = -kept, where kept (M, N) has no gaps. Without a kernel: by best().
+template <class C>
+void launch_kept(std::optional<gemm_mixed::Kernel> kernel,
+                 const gemm_mixed::Product<gpu::bfloat16, C>& p, const float* bias, C* kept);
 
 // In the kernel of pairs.
 enum class PairMistake {

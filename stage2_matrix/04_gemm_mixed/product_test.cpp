@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -209,6 +210,34 @@ TEST_CASE("an epilogue is given each sum and its place") {
     check_residual<bfloat16, bfloat16>(layout);
     check_residual<half, float>(layout);
   }
+}
+
+// 64 x 128 sums that lie in C as a whole, and those at its edges; biases that begin at a multiple
+// of two and not; a matrix that the TMA can't store.
+TEMPLATE_TEST_CASE("an epilogue may store a second matrix", "", float, bfloat16) {
+  constexpr size_t M = 330, N = 456, K = 72;
+  const std::vector<float> bias = testing::random_integers(N, 3);
+  for (const size_t bias_at : {0, 1})
+    for (const size_t kept_at : {0, 1})
+      for (std::optional<Kernel> kernel : {std::optional(Kernel::pairs), std::optional(Kernel::mma),
+                                           std::optional(Kernel::units), std::optional<Kernel>()}) {
+        CAPTURE(bias_at, kept_at, kernel ? static_cast<int>(*kernel) : -1);
+        if (kernel && !gemm_mixed::has(*kernel)) continue;
+        LayoutProblem<bfloat16, TestType> problem(Layout::NT, M, N, K);
+        Guarded<float> d_bias(bias, bias_at);
+        Guarded<TestType> kept(M * N, kept_at);
+        const auto run = [&](const auto& p) { launch_kept(kernel, p, d_bias.data(), kept.data()); };
+        if (kernel == Kernel::pairs && kept_at == 1) {
+          REQUIRE(refused([&] { run(problem.p); }) == "gemm_mixed: not a product for this kernel");
+          continue;
+        }
+        REQUIRE(problem.is_right(
+            run, [&](float sum, size_t, size_t col, float) { return -(sum + bias[col]); }));
+        const std::vector<TestType> c = problem.c.to_host(), also = kept.to_host();
+        REQUIRE(kept.intact());
+        for (size_t i = 0; i < M * N; ++i)
+          if (gpu::to_float(also[i]) != -gpu::to_float(c[i])) FAIL("element " << i);
+      }
 }
 
 #if defined(GPU_BACKEND_CPU)

@@ -23,6 +23,15 @@ bool takes(Kernel kernel, [[maybe_unused]] const Product<T, C>& p) {
   return true;
 }
 
+// The same of a product with an epilogue.
+template <class T, class C, class Epilogue>
+bool takes(Kernel kernel, const Product<T, C>& p, [[maybe_unused]] const Epilogue& epilogue) {
+#if !defined(GPU_BACKEND_HIP)
+  if (kernel == Kernel::pairs && !matrix_first(p, epilogue).suit_tma()) return false;
+#endif
+  return takes(kernel, p);
+}
+
 template <Layout... kLayouts, class T, class C, class Epilogue>
 void launch(Kernel kernel, gemm::Layouts<kLayouts...>, const Product<T, C>& p,
             const Epilogue& epilogue, hipStream_t stream) {
@@ -30,7 +39,7 @@ void launch(Kernel kernel, gemm::Layouts<kLayouts...>, const Product<T, C>& p,
   if (((p.layout != kLayouts) && ...))
     throw std::invalid_argument("gemm_mixed: this epilogue was not compiled for the layout");
   if (p.M == 0 || p.N == 0 || p.batch == 0) return;
-  if (!takes(kernel, p)) throw std::invalid_argument("gemm_mixed: not a product for this kernel");
+  if (!takes(kernel, p, epilogue)) throw std::invalid_argument("gemm_mixed: not a product for this kernel");
 #if !defined(GPU_BACKEND_HIP)
   if (kernel == Kernel::pairs)
     return ((p.layout == kLayouts ? launch_pairs<kLayouts>(p, epilogue, stream) : void()), ...);
@@ -49,10 +58,10 @@ bool fills_device(const Product<T, C>& p) {
   return tiles * (p.M <= kFewRows ? 4 : 1) >= gpu::multiprocessors();
 }
 
-template <class T, class C>
-Kernel choose_kernel(const Product<T, C>& p) {
+template <class T, class C, class Epilogue>
+Kernel choose_kernel(const Product<T, C>& p, const Epilogue& epilogue) {
   const bool has_mma = takes(Kernel::mma, p);
-  if (takes(Kernel::pairs, p) && (fills_device(p) || !has_mma)) return Kernel::pairs;
+  if (takes(Kernel::pairs, p, epilogue) && (fills_device(p) || !has_mma)) return Kernel::pairs;
   return has_mma ? Kernel::mma : Kernel::units;
 }
 
@@ -62,7 +71,7 @@ Kernel choose_kernel(const Product<T, C>& p) {
 // refuses others.
 template <class Layouts = gemm::AllLayouts, class T, class C, class Epilogue>
 void best(const Product<T, C>& p, const Epilogue& epilogue, hipStream_t stream = nullptr) {
-  launch(choose_kernel(p), Layouts{}, p, epilogue, stream);
+  launch(choose_kernel(p, epilogue), Layouts{}, p, epilogue, stream);
 }
 
 }  // namespace gemm_mixed

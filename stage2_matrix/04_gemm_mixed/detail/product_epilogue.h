@@ -66,6 +66,15 @@ __device__ __forceinline__ TwoOf<C> finish_two(const Epilogue& epilogue, float f
   }
 }
 
+// An epilogue that stores another matrix, too, has first(), the epilogue of that matrix; second(),
+// itself without that; and stored_first(), the matrix: as many rows and columns as C has, without
+// gaps, in a batch of one. A kernel may store both by first() and second().
+template <class Epilogue, class = void>
+inline constexpr bool kStoresTwice = false;
+template <class Epilogue>
+inline constexpr bool
+    kStoresTwice<Epilogue, std::void_t<decltype(std::declval<const Epilogue&>().first())>> = true;
+
 // Where beta is 0. No branch asks for it at each sum.
 struct TimesAlpha {
   float alpha;

@@ -31,7 +31,7 @@ struct ProductPair {
   static constexpr bool kAcrossA = kLayout == Layout::TN, kAcrossB = kLayout != Layout::NT;
   static constexpr int kRowsOfHalf = kHalfOfB * 64;  // of B (N, K)
 
-  const CUtensorMap &map_c, &map_a, &map_b;
+  const CUtensorMap &map_c, &map_first, &map_a, &map_b;
   const Product<T, C>& p;
   const Epilogue& epilogue;
   const BatchOfPairs& batch;
@@ -86,39 +86,41 @@ struct ProductPair {
   struct Whole {
     const Place& at;
     const WholeEpilogue& epilogue;
-    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, int row,
-                                                   int column) const {
+    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, size_t row,
+                                                   size_t column) const {
       return finish_two(epilogue, first, second, at.row + row, at.column + column,
                         at.c + row * at.ldc + column);
     }
   };
+  template <class EdgeEpilogue>
   struct AtEdge {
     const Place& at;
-    const Epilogue& epilogue;
-    __device__ __forceinline__ C one(float sum, int row, int column) const {
-      if (row >= at.rows || column >= at.columns) return gpu::from_float<C>(0);  // is not stored
-      return finish(epilogue, sum, at.row + row, at.column + column,
-                    at.c + row * at.ldc + column);
+    const EdgeEpilogue& epilogue;
+    __device__ __forceinline__ C one(float sum, size_t row, size_t column) const {
+      if (static_cast<int>(row) >= at.rows || static_cast<int>(column) >= at.columns)
+        return gpu::from_float<C>(0);  // which is not stored
+      return finish(epilogue, sum, at.row + row, at.column + column, at.c + row * at.ldc + column);
     }
-    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, int row,
-                                                   int column) const {
+    __device__ __forceinline__ TwoOf<C> operator()(float first, float second, size_t row,
+                                                   size_t column) const {
       return {one(first, row, column), one(second, row, column + 1)};
     }
   };
+  template <class OneEpilogue>
   struct Write {
-    const Epilogue& epilogue;
+    const OneEpilogue& epilogue;
     const Place& at;
     const float (&sums)[128];
     StoreBuffer& buffer;
     __device__ __forceinline__ void operator()(int pass) const {
       const bool whole = at.rows >= kStoreRows && at.columns >= (pass + 1) * kColumnsOfPass<C>;
-      if constexpr (std::is_same_v<Epilogue, AlphaBeta>) {
+      if constexpr (std::is_same_v<OneEpilogue, AlphaBeta>) {
         if (whole && epilogue.beta == 0)
           return write_pass<C>(sums, buffer, pass, Whole<TimesAlpha>{at, {epilogue.alpha}});
       } else if (whole && fits_two(epilogue)) {
-        return write_pass<C>(sums, buffer, pass, Whole<Epilogue>{at, epilogue});
+        return write_pass<C>(sums, buffer, pass, Whole<OneEpilogue>{at, epilogue});
       }
-      write_pass<C>(sums, buffer, pass, AtEdge{at, epilogue});
+      write_pass<C>(sums, buffer, pass, AtEdge<OneEpilogue>{at, epilogue});
     }
   };
   struct StoreBox {
@@ -140,24 +142,36 @@ struct ProductPair {
                       static_cast<int>(p.N) - at.column,
                       c,
                       p.ldc};
-    store_passes<C>(buffer, group, place.columns, Write{epilogue, place, sums, buffer},
-                    StoreBox{map_c, row, at.column, at.product});
+    const StoreBox to_c{map_c, row, at.column, at.product};
+    if constexpr (kStoresTwice<Epilogue>) {
+      const auto first = epilogue.first();
+      store_passes<C>(buffer, group, place.columns,
+                      Write<decltype(first)>{first, place, sums, buffer},
+                      StoreBox{map_first, row, at.column, at.product});
+      const auto second = epilogue.second();
+      store_passes<C>(buffer, group, place.columns,
+                      Write<decltype(second)>{second, place, sums, buffer}, to_c);
+    } else {
+      store_passes<C>(buffer, group, place.columns, Write<Epilogue>{epilogue, place, sums, buffer},
+                      to_c);
+    }
   }
 };
 
 // C = epilogue(op(A)·op(B)), as suits_pairs() wants it; K in `steps` stages.
 template <class T, class C, Layout kLayout, class Epilogue>
 static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
-    gemm_pairs(const __grid_constant__ CUtensorMap map_c, const __grid_constant__ CUtensorMap map_a,
-               const __grid_constant__ CUtensorMap map_b, const __grid_constant__ Product<T, C> p,
-               const __grid_constant__ Epilogue epilogue, int steps,
-               const __grid_constant__ BatchOfPairs batch) {
+    gemm_pairs(const __grid_constant__ CUtensorMap map_c,
+               const __grid_constant__ CUtensorMap map_first,
+               const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+               const __grid_constant__ Product<T, C> p, const __grid_constant__ Epilogue epilogue,
+               int steps, const __grid_constant__ BatchOfPairs batch) {
   if constexpr (kHaveWgmma) {
     DYNAMIC_SHARED(unsigned char, dynamic);
     auto& shared = aligned_shared<SpecializedShared<T>>(dynamic);
     multiply_pairs(shared, batch.rows * batch.columns * static_cast<unsigned>(p.batch), steps,
-                   ProductPair<T, C, kLayout, Epilogue>{map_c, map_a, map_b, p, epilogue, batch,
-                                                        block_of_cluster()});
+                   ProductPair<T, C, kLayout, Epilogue>{map_c, map_first, map_a, map_b, p, epilogue,
+                                                        batch, block_of_cluster()});
   }
 }
 
@@ -174,6 +188,15 @@ BatchOf<T> matrices_b(const Product<T, C>& p) {
 template <class T, class C>
 BatchOf<C> matrices_c(const Product<T, C>& p) {
   return {p.c, p.M, p.N, p.ldc, p.batch, p.stride_c};
+}
+
+// The matrix that an epilogue stores beside C; C itself, if there is none.
+template <class T, class C, class Epilogue>
+BatchOf<C> matrix_first(const Product<T, C>& p, [[maybe_unused]] const Epilogue& epilogue) {
+  if constexpr (kStoresTwice<Epilogue>)
+    return {epilogue.stored_first(), p.M, p.N, p.N, 1, 0};
+  else
+    return matrices_c(p);
 }
 
 template <class T, class C>
@@ -209,6 +232,7 @@ void launch_pairs(const Product<T, C>& p, const Epilogue& epilogue, hipStream_t 
   LAUNCH_IN_CLUSTERS(stream, (gemm_pairs<T, C, kLayout, Epilogue>), kClusterBlocks,
                      clusters_of(pairs) * kClusterBlocks, unsigned{Tile::kThreads}, kBytes,
                      tensor_map(matrices_c(p), kStoreRows),
+                     tensor_map(matrix_first(p, epilogue), kStoreRows),
                      tensor_map(a, Pair::kAcrossA ? Tile::kDepth : Tile::kRows),
                      tensor_map(b, Pair::kAcrossB ? Tile::kDepth : Pair::kRowsOfHalf), p, epilogue,
                      static_cast<int>(gpu::ceil_div(p.K, size_t{Tile::kDepth})), batch);

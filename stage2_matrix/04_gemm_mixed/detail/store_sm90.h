@@ -49,7 +49,7 @@ __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int col
 
 // The columns of C that go through the buffer in one pass.
 template <class C>
-inline constexpr int kColumnsOfPass = kStoreBoxes * kBoxColumns<C>;
+inline constexpr int kColumnsOfPass = kStoreBoxes* kBoxColumns<C>;
 
 // Writes pass `pass` of the 64 x 256 sums that multiply_64x256 left in a warp group to its buffer.
 //
@@ -65,21 +65,22 @@ __device__ __forceinline__ void write_pass(const float (&sums)[128], StoreBuffer
   constexpr int kBox = kBoxColumns<C>, kBoxes = kBox / 8, kPass = kColumnsOfPass<C>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
   const int own_row = thread / kLanes * 16 + lane / 4, in_eight = lane % 4 * 2;
+  const size_t row = own_row, first_column = in_eight;  // sums with constants fit into an address
   GPU_UNROLL
   for (int j = 0; j < kPass / 8; ++j) {
-    const int column = pass * kPass + j * 8 + in_eight;
+    const size_t column = first_column + (pass * kPass + j * 8);
     const int chunk = (j % kBoxes * 8 / kPerChunk<C> + in_eight / kPerChunk<C>)^own_row % 8;
-    C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox +
-            chunk * kPerChunk<C> + in_eight % kPerChunk<C>;
+    C* to = reinterpret_cast<C*>(buffer.boxes[j / kBoxes]) + own_row * kBox + chunk * kPerChunk<C> +
+            in_eight % kPerChunk<C>;
     const float* sum = sums + pass * (kPass / 2) + j * 4;
-    *reinterpret_cast<TwoOf<C>*>(to) = finish(sum[0], sum[1], own_row, column);
-    *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = finish(sum[2], sum[3], own_row + 8, column);
+    *reinterpret_cast<TwoOf<C>*>(to) = finish(sum[0], sum[1], row, column);
+    *reinterpret_cast<TwoOf<C>*>(to + 8 * kBox) = finish(sum[2], sum[3], row + 8, column);
   }
 }
 
 // Stores the first `columns` columns of 64 x 256 sums to C. The warp group has `buffer` and the
-// barrier `group` for itself. It does not wait for the last stores: they run while it multiplies the
-// next tile, and its thread 0 calls wait_for_stores() at the end.
+// barrier `group` for itself. It does not wait for the last stores: they run while it multiplies
+// the next tile, and its thread 0 calls wait_for_stores() at the end.
 //
 //   registers --> buffer --> C       four times, 64 columns each; or twice, 128 of 16-bit numbers
 //
@@ -101,7 +102,8 @@ __device__ __forceinline__ void store_passes(StoreBuffer& buffer, int group, int
 
 // The sums as they are.
 struct SumItself {
-  __device__ __forceinline__ TwoOf<float> operator()(float first, float second, int, int) const {
+  __device__ __forceinline__ TwoOf<float> operator()(float first, float second, size_t,
+                                                     size_t) const {
     return {first, second};
   }
 };

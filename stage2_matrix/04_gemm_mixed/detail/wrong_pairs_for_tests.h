@@ -34,6 +34,54 @@ template void launch_residual(gemm_mixed::Kernel,
 template void launch_residual(gemm_mixed::Kernel, const gemm_mixed::Product<gpu::half, float>&,
                               const float*, const float*);
 
+// sum + bias. One that stores two neighbours at once.
+struct PlusBias {
+  const float* bias;
+  __device__ float operator()(float sum, size_t, size_t col, const float*) const {
+    return sum + bias[col];
+  }
+  __device__ float2 two(float first, float second, size_t, size_t col) const {
+    const float2 b = *reinterpret_cast<const float2*>(bias + col);
+    return make_float2(first + b.x, second + b.y);
+  }
+  __device__ bool fits_two() const { return reinterpret_cast<size_t>(bias) % sizeof(float2) == 0; }
+};
+struct Negated {
+  PlusBias of;
+  __device__ float operator()(float sum, size_t row, size_t col, const float* c) const {
+    return -of(sum, row, col, c);
+  }
+};
+template <class C>
+struct KeepAndNegate {
+  PlusBias sums;
+  C* kept;
+  size_t columns;
+  __device__ float operator()(float sum, size_t row, size_t col, const float* c) const {
+    const float value = sums(sum, row, col, c);
+    kept[row * columns + col] = gpu::from_float<C>(value);
+    return -value;
+  }
+  __device__ PlusBias first() const { return sums; }
+  __device__ Negated second() const { return {sums}; }
+  C* stored_first() const { return kept; }
+};
+
+template <class C>
+void launch_kept(std::optional<gemm_mixed::Kernel> kernel,
+                 const gemm_mixed::Product<gpu::bfloat16, C>& p, const float* bias, C* kept) {
+  const KeepAndNegate<C> epilogue{{bias}, kept, p.N};
+  if (kernel)
+    gemm_mixed::launch(*kernel, gemm::Layouts<Layout::NT>{}, p, epilogue, nullptr);
+  else
+    gemm_mixed::best<gemm::Layouts<Layout::NT>>(p, epilogue);
+}
+template void launch_kept(std::optional<gemm_mixed::Kernel>,
+                          const gemm_mixed::Product<gpu::bfloat16, float>&, const float*, float*);
+template void launch_kept(std::optional<gemm_mixed::Kernel>,
+                          const gemm_mixed::Product<gpu::bfloat16, gpu::bfloat16>&, const float*,
+                          gpu::bfloat16*);
+
 #if defined(GPU_BACKEND_CPU)
 
 using T = gpu::bfloat16;
@@ -90,10 +138,10 @@ struct WrongPair : gemm_mixed::ProductPair<T, float, kLayout, WhereItIs> {
                         gemm_mixed::StoreBuffer& buffer, int group) const {
     if (kMistake != Is::epilogue_of_the_first_tile)
       return Right::store(at, consumer, sums, buffer, group);
-    const typename Right::Place first_tile{0, 0, 64, 256, nullptr, 0};
-    const WhereItIs epilogue;
+    const typename Right::Place first_tile{0, 0, 64, 256, this->p.c, this->p.ldc};
     gemm_mixed::store_passes<float>(
-        buffer, group, 256, typename Right::Write{epilogue, first_tile, sums, buffer},
+        buffer, group, 256,
+        typename Right::template Write<WhereItIs>{this->epilogue, first_tile, sums, buffer},
         typename Right::StoreBox{this->map_c, at.row + consumer * 64, at.column, at.product});
   }
 };
@@ -107,8 +155,8 @@ static __global__ void wrong_pairs(const CUtensorMap map_c, const CUtensorMap ma
   const WhereItIs epilogue;
   gemm_mixed::multiply_pairs(shared, batch.rows * batch.columns * static_cast<unsigned>(p.batch),
                              steps,
-                             WrongPair<kLayout, kMistake>{{map_c, map_a, map_b, p, epilogue, batch,
-                                                           gemm_mixed::block_of_cluster()}});
+                             WrongPair<kLayout, kMistake>{{map_c, map_c, map_a, map_b, p, epilogue,
+                                                           batch, gemm_mixed::block_of_cluster()}});
 }
 
 template <Layout kLayout, PairMistake kMistake>

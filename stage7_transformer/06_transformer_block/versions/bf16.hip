@@ -30,7 +30,20 @@ struct AddBias {
   __device__ bool fits_two() const { return begins_evenly(bias); }
 };
 
-// sums = sum + bias, rounded for the backward pass; GELU of it is what is stored.
+// GELU of sum + bias.
+struct AddBiasAndActivate {
+  AddBias add;
+  __device__ float operator()(float sum, size_t row, size_t col, const float* c) const {
+    return QuickGelu{}(add(sum, row, col, c));
+  }
+  __device__ float2 two(float first, float second, size_t row, size_t col) const {
+    const float2 x = add.two(first, second, row, col);
+    return make_float2(QuickGelu{}(x.x), QuickGelu{}(x.y));
+  }
+  __device__ bool fits_two() const { return add.fits_two(); }
+};
+
+// The same, and sums = sum + bias, rounded, for the backward pass.
 struct RoundAndActivate {
   const float* bias;
   bfloat16* sums;
@@ -49,6 +62,9 @@ struct RoundAndActivate {
     return make_float2(QuickGelu{}(first), QuickGelu{}(second));
   }
   __device__ bool fits_two() const { return begins_evenly(bias) && begins_evenly(sums); }
+  __device__ AddBias first() const { return {bias}; }
+  __device__ AddBiasAndActivate second() const { return {{bias}}; }
+  bfloat16* stored_first() const { return sums; }
 };
 
 // y = epilogue(x w^T)    y (rows, out), x (rows, in), w (out, in).
