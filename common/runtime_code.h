@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/gpu_runtime.h"
 
@@ -61,5 +62,10 @@ struct Compiled {
 // Throws std::runtime_error, one line that says why, where there is no compiler or it refuses the
 // text: "no compiler: libnvrtc.so is not found". Any thread may call it; one compiles at a time.
 Compiled compile(const std::string& source);
+// Several texts, each by a thread of its own. Throws what the first one throws that can't be had.
+std::vector<Compiled> compile(const std::vector<std::string>& sources);
+
+// Of how many texts many kernels are best made: as many as the compiler takes at the same time.
+unsigned texts_at_once();
 
 }  // namespace runtime_code

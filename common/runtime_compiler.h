@@ -16,6 +16,7 @@ inline double seconds_of_a_compiler = 30;
 // where one of them is another. Throws std::runtime_error where there is no compiler.
 std::string compiler_identity();
 // The code of a text. Throws std::runtime_error with the first line of the compiler's complaint.
+// Several threads may call it at the same time.
 std::string code_of(const std::string& source);
 // Throws gpu::Error or std::runtime_error where it can't be loaded.
 std::shared_ptr<const LoadedCode> loaded(const std::string& code);

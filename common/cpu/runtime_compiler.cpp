@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -84,10 +85,14 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 child_process::Ended run(const std::vector<std::string>& command, const std::string& folder) {
+  static std::mutex mutex;
   static std::string too_slow;  // it is not waited for a second time
+  std::unique_lock lock(mutex);
   if (too_slow.empty()) {
+    lock.unlock();
     const child_process::Ended result = child_process::run(command, seconds_of_a_compiler, folder);
     if (!result.is_too_slow) return result;
+    lock.lock();
     too_slow = command[0] + " takes too long and was ended";
   }
   throw std::runtime_error(too_slow);
@@ -181,6 +186,9 @@ std::string compiler_identity() {
   static const std::string of_machine = processor();
   return identity + "\n" + of_machine;
 }
+
+// A compiler that is a program takes longer to begin than for a kernel.
+unsigned texts_at_once() { return 1; }
 
 std::string code_of(const std::string& source) {
   const TemporaryFolder folder;

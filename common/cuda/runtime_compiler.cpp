@@ -2,7 +2,9 @@
 // runs without NVRTC.
 #include "common/runtime_compiler.h"
 
+#include <algorithm>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "common/error.h"
@@ -126,6 +128,9 @@ std::string compiler_identity() {
   for (const std::string& option : options()) identity += " " + option;
   return identity;
 }
+
+// NVRTC 12.4 and 13.0 compile in as many threads as call them.
+unsigned texts_at_once() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 std::string code_of(const std::string& source) { return rtc::compiled(nvrtc(), source, options()); }
 

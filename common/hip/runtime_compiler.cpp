@@ -69,6 +69,8 @@ std::string compiler_identity() {
   return identity;
 }
 
+unsigned texts_at_once() { return 1; }  // more were not tried
+
 std::string code_of(const std::string& source) {
   return rtc::compiled(hiprtc(), source, options());
 }

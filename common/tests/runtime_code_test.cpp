@@ -102,6 +102,28 @@ TEST_CASE("a text is compiled once and runs on a stream and in a graph") {
   CHECK(testing::what_of<std::runtime_error>([&] { first.module->kernel("none"); }) != "");
 }
 
+TEST_CASE("several texts are compiled at the same time, each to its own code") {
+  const Folder folder;
+  KeptVariable cache("COURSE_CACHE_DIR");
+  cache.set(folder / "cache");
+  const runtime_code::Compiled known = runtime_code::compile(source_of_add("4.0f"));
+  const std::vector<runtime_code::Compiled> all = runtime_code::compile(std::vector<std::string>{
+      source_of_add("5.0f"), source_of_add("4.0f"), source_of_add("6.0f")});
+  REQUIRE(all.size() == 3);
+  CHECK(sum_of(*all[0].module) == kSum + 5000);
+  CHECK(sum_of(*all[2].module) == kSum + 6000);
+  CHECK(all[1].module == known.module);
+  CHECK(all[1].note == "compiled, kept");
+  CHECK(contains_text(all[0].note, "compiled in "));
+  CHECK(all[2].note == all[0].note);
+  CHECK(runtime_code::compile(source_of_add("6.0f")).module == all[2].module);
+  const std::string what = testing::what_of<std::runtime_error>([] {
+    runtime_code::compile(
+        std::vector<std::string>{source_of_add("7.0f"), source_of_add("no_such_name")});
+  });
+  CHECK(contains_text(what, "no_such_name"));
+}
+
 TEST_CASE("a text with a mistake is one line that says where") {
   const std::string what = testing::what_of<std::runtime_error>(
       [] { runtime_code::compile(source_of_add("no_such_name")); });
@@ -220,6 +242,31 @@ TEST_CASE("a compiler that fails or hangs is named and leaves nothing") {
   CHECK(answer("while [ \"$1\" != -o ]; do shift; done; echo text > \"$2\"\n")
             .says("refused: dlopen"));
   CHECK(leftovers(temporary) == 0);
+}
+
+TEST_CASE("compiles two texts and says how", "[.child]") {
+  const std::vector<std::string> texts{source_of_add("3.0f"), source_of_add("4.0f")};
+  try {
+    const std::vector<runtime_code::Compiled> both = runtime_code::compile(texts);
+    std::printf("%s\n", sum_of(*both[1].module) == kSum + 4000 ? "right" : "wrong");
+  } catch (const std::runtime_error& error) {
+    std::printf("refused: %s\n", error.what());
+  }
+}
+TEST_CASE("a compiler is begun for the second text before it is done with the first") {
+  const Folder folder;
+  fs::create_directory(folder / "begun");
+  const std::string compiler = stand_in(
+      folder, "[ \"$1\" = --version ] && echo 'stand-in 1.0' && exit\ncd '" + folder / "begun" +
+                  "' || exit 1\ntouch $$\n"
+                  "for i in $(seq 100); do\n"
+                  "  [ $(ls | wc -l) -ge 2 ] && exec g++ \"$@\"\n  sleep 0.1\ndone\n"
+                  "echo 'error: one at a time'; exit 1\n");
+  const Outcome outcome =
+      run_child("compiles two texts and says how",
+                "CXX='" + compiler + "' COURSE_CACHE_DIR='" + folder / "cache" + "'");
+  INFO(outcome.text);
+  CHECK(outcome.says("right"));
 }
 
 TEST_CASE("the options of $CXX come behind all others, so that they count") {

@@ -124,7 +124,7 @@ typedef struct CourseBackend {
   /* ---- Fused operations. NULL where there are none. ---- */
   /* Makes work of each of `count` programs, for inputs of these shapes, strides and types (f32 or
      bool); their data is not looked at. `kernel`: 1 interpreted, 2 compiled, 0 compiled where that
-     can be done. Programs are compiled together, as one text takes less than many. Where a program
+     can be done. Programs are compiled together, as one text or at the same time. Where a program
      or an input of it is not supported, its `fused` is NULL and its `errors` has the reason. */
   void (*fuse)(void* state, int32_t count, const CourseProgram* programs,
                const CourseTensor* const* inputs, int32_t kernel, void** fused,

@@ -37,15 +37,15 @@ std::string name_of(const TestProgram& test) {
   return test.program.domain.text() + ": " + test.program.text();
 }
 
-// Compiles all of them from one text.
+// Compiles all of them from so many texts.
 std::vector<std::unique_ptr<fusion::ReadyWork>> compiled_works(
-    const std::vector<TestProgram>& tests) {
+    const std::vector<TestProgram>& tests, size_t texts) {
   std::vector<Program> programs;
   for (const TestProgram& test : tests) programs.push_back(test.program);
-  return compiled_together(programs);
+  return compiled_together(programs, texts);
 }
 void check_all(const std::vector<TestProgram>& tests) {
-  const auto works = compiled_works(tests);
+  const auto works = compiled_works(tests, 3);
   for (size_t i = 0; i < tests.size(); ++i) {
     INFO("program " << i << " of " << name_of(tests[i]));
     CHECK(difference(run_fused(*works[i], tests[i]), wanted(tests[i])) == "");
@@ -65,7 +65,7 @@ void for_random_programs(std::uint64_t first, std::uint64_t end, const Check& ch
 
 // Each of them separately, interpreted and compiled.
 void check_three(const std::vector<TestProgram>& tests) {
-  const auto works = compiled_works(tests);
+  const auto works = compiled_works(tests, 1);
   for (size_t i = 0; i < tests.size(); ++i) {
     INFO("program " << i << " of " << name_of(tests[i]));
     const std::vector<Floats> separate = run_separately(tests[i]);

@@ -129,30 +129,38 @@ class CompiledWork : public ReadyWork {
 
 }  // namespace
 
-std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs) {
+std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs,
+                                                          size_t texts) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   int device = 0;
   HIP_CHECK(hipGetDevice(&device));
   std::map<KernelKey, KnownKernel>& known = known_kernels();
   std::vector<KernelKey> keys, new_keys;
-  const auto is_new = [&](const KernelKey& key) {
-    return std::find(new_keys.begin(), new_keys.end(), key) != new_keys.end();
-  };
+  std::map<KernelKey, std::string> notes;
   std::vector<Program> new_programs;
   for (const Program& program : programs) {
     const KernelKey& key = keys.emplace_back(device, source_of(program, kDialect));
-    if (known.count(key) != 0 || is_new(key)) continue;
+    if (known.count(key) != 0 || !notes.insert({key, ""}).second) continue;
     new_keys.push_back(key), new_programs.push_back(program);
   }
-  runtime_code::Compiled compiled;
-  if (!new_keys.empty()) compiled = runtime_code::compile(source_of(new_programs, kDialect));
-  for (size_t i = 0; i < new_keys.size(); ++i)
-    known[new_keys[i]] = {compiled.module, kernel_name(i, new_keys.size())};
+  // Program i is kernel i / parts of text i % parts.
+  std::vector<std::vector<Program>> parts(std::min(texts, new_programs.size()));
+  for (size_t i = 0; i < new_programs.size(); ++i)
+    parts[i % parts.size()].push_back(new_programs[i]);
+  std::vector<std::string> sources;
+  for (const std::vector<Program>& part : parts) sources.push_back(source_of(part, kDialect));
+  std::vector<runtime_code::Compiled> compiled;
+  if (!sources.empty()) compiled = runtime_code::compile(sources);
+  for (size_t i = 0; i < new_keys.size(); ++i) {
+    const size_t part = i % parts.size();
+    known[new_keys[i]] = {compiled[part].module, kernel_name(i / parts.size(), parts[part].size())};
+    notes[new_keys[i]] = compiled[part].note;
+  }
   std::vector<std::unique_ptr<ReadyWork>> works;
   for (size_t i = 0; i < programs.size(); ++i)
     works.push_back(std::make_unique<CompiledWork>(
-        programs[i], known[keys[i]], is_new(keys[i]) ? compiled.note : "compiled, kept"));
+        programs[i], known[keys[i]], notes.insert({keys[i], "compiled, kept"}).first->second));
   return works;
 }
 

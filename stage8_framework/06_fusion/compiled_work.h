@@ -8,9 +8,9 @@
 
 namespace fusion {
 
-// Those of them that this process has not compiled yet, from one text: a compiler that is a program
-// takes longer to begin than for a kernel. Errors: as of compiled() in work.h, if only one of them
-// has it.
-std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs);
+// Compiles those of them that this process has not compiled yet, from so many texts at the same
+// time. Errors: as of compiled() in work.h, if only one of them has it.
+std::vector<std::unique_ptr<ReadyWork>> compiled_together(const std::vector<Program>& programs,
+                                                          size_t texts);
 
 }  // namespace fusion

@@ -1,5 +1,5 @@
-// Programs in the hands of plug-ins: those of a graph are made together, so that a compiler is
-// started once for all of them. Plain C++ that knows no device.
+// Programs in the hands of plug-ins: those of a graph are made together, so that their compiler is
+// waited for once. Plain C++ that knows no device.
 #pragma once
 
 #include <cstddef>

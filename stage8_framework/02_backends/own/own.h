@@ -57,7 +57,7 @@ using FusedPrograms = std::vector<std::unique_ptr<Fused>>;
 // where it shall be compiled and can't be.
 std::unique_ptr<Fused> fuse(const CourseProgram& program, const CourseTensor* inputs,
                             std::int32_t kernel);
-// All of them, compiled from one text. Empty where they shall be interpreted; throws where one of
+// All of them, compiled together. Empty where they shall be interpreted; throws where one of
 // them can't be compiled: then each of them has its own answer.
 FusedPrograms fuse_together(const CourseProgram* programs, const CourseTensor* const* inputs,
                             size_t count, std::int32_t kernel);

@@ -1,4 +1,5 @@
 // Fused operations of the plug-in `own`: a program that comes across the table, and who runs it.
+#include "common/runtime_code.h"
 #include "stage8_framework/02_backends/own/own.h"
 #include "stage8_framework/06_fusion/compiled_work.h"
 #include "stage8_framework/06_fusion/program.h"
@@ -45,7 +46,8 @@ FusedPrograms fuse_together(const CourseProgram* programs, const CourseTensor* c
   std::vector<fusion::Program> all;
   for (size_t i = 0; i < count; ++i) all.push_back(fusion::from_c(programs[i], inputs[i]));
   FusedPrograms fused;
-  for (std::unique_ptr<fusion::ReadyWork>& work : fusion::compiled_together(all))
+  for (std::unique_ptr<fusion::ReadyWork>& work :
+       fusion::compiled_together(all, runtime_code::texts_at_once()))
     fused.push_back(std::make_unique<FusedProgram>(std::move(work)));
   return fused;
 }

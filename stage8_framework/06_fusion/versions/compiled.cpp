@@ -11,7 +11,7 @@
 // Idea:  an instruction is a line of C, from the same list of formulas as all other kernels. The
 //        compiler keeps values in registers, divides by numbers that it knows, and sees loads that
 //        can be under way at the same time. Around it goes the kernel of 1.1, `vectorized`.
-// Costs: some 20 ms for a new program, on a CPU 200; nothing for one that was compiled before, in
+// Costs: some 60 ms for a new program, on a CPU 200; nothing for one that was compiled before, in
 //        this process or in another one.
 #include <cctype>
 #include <stdexcept>
@@ -147,7 +147,7 @@ $one  }
 }
 
 std::unique_ptr<ReadyWork> compiled(const Program& program) {
-  return std::move(compiled_together({program}).front());
+  return std::move(compiled_together({program}, 1).front());
 }
 
 }  // namespace fusion
