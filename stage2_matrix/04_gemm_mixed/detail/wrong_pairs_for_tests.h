@@ -2,6 +2,8 @@
 // well by chance, so they are there on the CPU backend only. gemm_mixed_test.hip compiles them.
 #pragma once
 
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -41,6 +43,7 @@ struct PlusBias {
     return sum + bias[col];
   }
   __device__ float2 two(float first, float second, size_t, size_t col) const {
+    if (!fits_two()) return make_float2(NAN, NAN);  // which no result may be
     const float2 b = *reinterpret_cast<const float2*>(bias + col);
     return make_float2(first + b.x, second + b.y);
   }
