@@ -201,6 +201,8 @@ TEST_CASE("bf16: gradients by the large tiles, and of heads of more than 64") {
     CAPTURE(causal);
     REQUIRE_OK(check(random_inputs(problem_of(1, many, 37, 33, 64, causal)), {}));
     REQUIRE_OK(check(random_inputs(problem_of(1, 1, 9, 7, 120, causal)), {}));
+    // More tiles of queries than stages, and two tiles of keys that all of them see.
+    REQUIRE_OK(check(random_inputs(problem_of(1, 1, 300, 256, 16, causal)), {}));
   }
 }
 
