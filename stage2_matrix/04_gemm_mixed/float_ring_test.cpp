@@ -83,6 +83,29 @@ TEST_CASE("float_ring leaves to gemm::best what the TMA does not take") {
   }
 }
 
+TEST_CASE("float_ring takes a single row, but no batch, no empty product and none with alpha = 0") {
+  if (!has_ring()) return;
+  const auto takes = [](Extents size, size_t batch = 1, float alpha = 1) {
+    gemm_test::Problem problem(Layout::NN, size, {});
+    problem.product.batch = batch, problem.product.alpha = alpha;
+    return gemm_mixed::float_ring_takes(problem.product, nullptr);
+  };
+  REQUIRE((takes({8, 8, 8}) && takes({1, 8, 8})));
+  REQUIRE_FALSE(takes({8, 8, 8}, 2));
+  REQUIRE_FALSE(takes({8, 8, 8}, 1, 0));
+  REQUIRE_FALSE(takes({0, 8, 8}));
+  REQUIRE_FALSE(takes({8, 0, 8}));
+}
+
+TEST_CASE("float_ring needs memory for a copy of B in NT only") {
+  if (!has_ring()) return;
+  for (const Layout layout : kLayouts) {
+    const gemm_test::Problem problem(layout, {8, 12, 20}, {});
+    REQUIRE(gemm_mixed::float_ring_bytes(problem.product) ==
+            (layout == Layout::NT ? 12 * 20 * sizeof(float) : 0));
+  }
+}
+
 TEST_CASE("float_best copies B only for the ring, and the ring needs full multiprocessors") {
   const auto check = [](gemm_test::Problem& problem, bool on_ring) {
     require_choice(problem, gemm_mixed::float_best, on_ring);
