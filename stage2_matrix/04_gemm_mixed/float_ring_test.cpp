@@ -90,11 +90,11 @@ TEST_CASE("float_ring takes a single row, but no batch, no empty product and non
     problem.product.batch = batch, problem.product.alpha = alpha;
     return gemm_mixed::float_ring_takes(problem.product, nullptr);
   };
-  REQUIRE((takes({8, 8, 8}) && takes({1, 8, 8})));
-  REQUIRE_FALSE(takes({8, 8, 8}, 2));
-  REQUIRE_FALSE(takes({8, 8, 8}, 1, 0));
-  REQUIRE_FALSE(takes({0, 8, 8}));
-  REQUIRE_FALSE(takes({8, 0, 8}));
+  REQUIRE((takes({8, 8, 20}) && takes({1, 8, 20})));
+  REQUIRE_FALSE(takes({8, 8, 20}, 2));
+  REQUIRE_FALSE(takes({8, 8, 20}, 1, 0));
+  REQUIRE_FALSE(takes({0, 8, 20}));
+  REQUIRE_FALSE(takes({8, 0, 20}));
 }
 
 TEST_CASE("float_ring needs memory for a copy of B in NT only") {
