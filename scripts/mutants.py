@@ -350,10 +350,8 @@ class Tester:
         with self._writing:
             self.verdicts[verdict.key] = verdict
             if self.written:
-                new = self.written.with_name(self.written.name + ".new")
-                new.write_text(json.dumps([asdict(one) for one in self.verdicts.values()], indent=1) + "\n",
-                               encoding="utf-8")
-                os.replace(new, self.written)
+                text = json.dumps([asdict(one) for one in self.verdicts.values()], indent=1)
+                documents.write(self.written, f"{text}\n".encode())
 
     def _say_step(self, chosen: list[Chosen], verdicts: list[Verdict], findings: list[str]) -> None:
         kinds = Counter()

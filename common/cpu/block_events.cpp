@@ -50,10 +50,14 @@ void BlockRunner::init_phases(const Caller& caller, std::uint64_t* state, int ar
   auto known =
       std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.state == state; });
   if (known == all.end()) known = all.emplace(all.end());
+  const std::uint64_t mark = kBarrierMark + static_cast<std::uint64_t>(known - all.begin());
+  // Undefined in PTX, unless mbarrier.inval or other data have ended the barrier.
+  if (known->state == state && *state == mark)
+    return report(caller, "the barrier is initialized already");
   if (!known->waiting.empty()) return report(caller, "threads wait for this barrier");
   const auto count = static_cast<unsigned>(arrivals);
   *known = Events::Phases{state, count, count};
-  *state = kBarrierMark + static_cast<std::uint64_t>(known - all.begin());
+  *state = mark;
 }
 
 void BlockRunner::publish_phases() {

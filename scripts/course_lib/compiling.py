@@ -159,14 +159,15 @@ class Compiler:
 
     def _refusal(self, objects: dict[str, Path], what: str) -> str:
         """A line on the first of the learner's files that does not define what the step calls."""
-        replaced = {self.build.folder / self._object_of(file) for file in objects}
+        kept = symbols.Kept(self.build.folder)
+        replaced = {self._object_of(file) for file in objects}
         step_objects = self.build.folder / f"CMakeFiles/step_{self.course.step.name}.dir"
-        rest = [path for path in step_objects.rglob("*.o") if path not in replaced]
-        rest += [self.build.folder / path for path in self._objects(what)]
+        made_by_build = {str(path.relative_to(self.build.folder)) for path in step_objects.rglob("*.o")}
+        rest = kept.of([*sorted(made_by_build - replaced), *self._objects(what)])
         for file, made in objects.items():
-            others = symbols.of([*rest, *(path for name, path in objects.items() if name != file)])
-            line = symbols.refusal(Path(file).name, symbols.of([made]),
-                                   symbols.of([self.build.folder / self._object_of(file)]), others)
+            mine = symbols.of(path for name, path in objects.items() if name != file)
+            line = symbols.refusal(Path(file).name, symbols.of([made]), kept.of([self._object_of(file)]),
+                                   symbols.together([rest, mine]))
             if line:
                 return line
         return ""
@@ -178,11 +179,12 @@ class Compiler:
     def needed(self, cpu: Build) -> list[str]:
         """What must be built before compile() can link the program; drops libraries that it, as `cpu` has
         built it, does not use."""
-        program = symbols.of([cpu.program(self.course.step)])
+        kept = symbols.Kept(cpu.folder)
+        program = kept.of([str(cpu.program(self.course.step).relative_to(cpu.folder))])
         # Templates are weak wherever they are made. Only those that a file before leaves open are a library's.
-        unresolved = symbols.of(cpu.folder / made for made in self._objects("program")).unresolved
+        unresolved = kept.of(self._objects("program")).unresolved
         for library in self.libraries():  # each before those that it uses
-            found = symbols.of([cpu.folder / library])
+            found = kept.of([library])
             is_used = found.strong & program.strong or found.weak & program.weak & unresolved
             if library.startswith("libstep_") and library != self._library and not is_used:
                 if (cpu.folder / library).is_file():

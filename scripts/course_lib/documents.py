@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,16 @@ def text_for_user(path: Path) -> str:
         return read_text(path)
     except ValueError as error:
         raise CourseError(str(error), USAGE) from None
+
+
+def write(path: Path, data: bytes) -> None:
+    """Beside the file and renamed, so that the name never holds half of it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 # ---- JSON --------------------------------------------------------------------------------------

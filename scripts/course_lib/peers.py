@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import problems, results
+from . import documents, problems, results
 from .documents import require
 from .errors import FAILED, INTERRUPTED, OK, USAGE, CourseError
 from .terminal import visible
@@ -135,13 +135,7 @@ def validate(contents: object) -> None:
 
 
 def write_json(path: Path, contents: dict) -> None:
-    """Beside the file and renamed, so that the name never holds half of it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(results.dump(contents) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    documents.write(path, (results.dump(contents) + "\n").encode())
 
 
 def print_table(table: dict) -> None:

@@ -7,12 +7,13 @@ templates) counts as defined only where another file relies on it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from . import process
+from . import documents, process
 
 STRONG = set("TDBRSGAC")
 WEAK = set("WVui")
@@ -23,9 +24,9 @@ LINE = re.compile(r"^(?:[0-9a-f]+)? *([A-Za-z]) (\S+)$", re.MULTILINE)
 class Symbols:
     """The mangled names of one or more object files."""
 
-    strong: frozenset[str]
-    weak: frozenset[str]
-    undefined: frozenset[str]
+    strong: frozenset[str] = frozenset()
+    weak: frozenset[str] = frozenset()
+    undefined: frozenset[str] = frozenset()
 
     @property
     def unresolved(self) -> frozenset[str]:
@@ -35,7 +36,12 @@ class Symbols:
 
 def of(paths: Iterable[Path]) -> Symbols:
     """The external symbols of object files, archives or programs; none of what nm can't read."""
-    text = process.output(["nm", "-g", *map(str, paths)], any_exit_code=True) or ""
+    names = [*map(str, paths)]  # without one nm would look for a.out
+    return _read(process.output(["nm", "-g", *names], any_exit_code=True) or "") if names else Symbols()
+
+
+def _read(text: str) -> Symbols:
+    """What nm -g has printed."""
     found = LINE.findall(text)
 
     def those(kinds: set[str]) -> frozenset[str]:
@@ -43,6 +49,48 @@ def of(paths: Iterable[Path]) -> Symbols:
         return frozenset(name for kind, name in found if kind in kinds and not name.startswith("__"))
 
     return Symbols(those(STRONG), those(WEAK), those({"U"}))
+
+
+def together(some: Iterable[Symbols]) -> Symbols:
+    """All names of all of them."""
+    kinds = zip(*(vars(one).values() for one in [Symbols(), *some]))
+    return Symbols(*(frozenset().union(*kind) for kind in kinds))
+
+
+KEPT = {"mtime_ns": int, "size": int, "strong": str, "weak": str, "undefined": str}
+
+
+class Kept:
+    """of() for the files of a build, which asks nm once about each of them as it is: what nm has said is kept
+    in the build's folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def of(self, names: Iterable[str]) -> Symbols:
+        """`names` are the files' in the build's folder."""
+        return together(map(self._of, names))
+
+    def _of(self, name: str) -> Symbols:
+        file, kept = self.folder / name, self.folder / "symbols" / f"{name}.json"
+        if not file.is_file():
+            return Symbols()
+        status = file.stat()
+        made = {"mtime_ns": status.st_mtime_ns, "size": status.st_size}
+        try:
+            known = documents.load(kept, lambda record: documents.require(record, KEPT, "what nm has said"))
+        except ValueError:  # there is none yet, or it is broken
+            known = {}
+        if made.items() <= known.items():
+            return Symbols(*(frozenset(known[field.name].split()) for field in fields(Symbols)))
+        text = process.output(["nm", "-g", str(file)])
+        if text is None:  # nm has failed, and may not fail another time
+            return of([file])
+        found = _read(text)
+        words = {kind: " ".join(sorted(names)) for kind, names in vars(found).items()}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        documents.write(kept, json.dumps({**made, **words}).encode())
+        return found
 
 
 def inside(path: Path) -> frozenset[str]:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import progress_file
+from . import documents, progress_file
 from .errors import USAGE, CourseError
 from .exercises import Course
 from .progress_file import ENDINGS
@@ -101,19 +101,12 @@ def _put_aside(path: Path, why: str) -> Path:
     return free
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The name never holds half of it."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
 def write_text(path: Path, text: str) -> None:
     """Writes a learner's file, or the progress, whole or not at all. Raises CourseError(USAGE) where a
     folder is in its place."""
     if path.is_dir():
         raise CourseError(f"{_shown(path)} is a folder: move it away, it is in the place of a file", USAGE)
-    _write(path, text.encode())
+    documents.write(path, text.encode())
 
 
 # ---- Progress ----------------------------------------------------------------------------------
@@ -141,7 +134,7 @@ class Progress:
 
     def _keep_mended(self, data: bytes, problems: list[str]) -> None:
         aside = _free_name(self.path, "broken")
-        _write(aside, data)  # a copy: without it nothing of the file is touched
+        documents.write(aside, data)  # a copy: without it nothing of the file is touched
         self.save()
         for problem in problems[:MOST_PROBLEMS]:
             warn(f"{NAME}: {problem}")

@@ -71,15 +71,38 @@ TEST_CASE("float_ring stays within the bound of float arithmetic, infinities and
 TEST_CASE("float_ring leaves to gemm::best what the TMA does not take") {
   if (!has_ring()) return;
   for (const Layout layout : kLayouts) {
-    for (size_t one = 0; one < 6; ++one) {
+    for (size_t one = 0; one < 7; ++one) {
       Variant options;
       options.offset_a = one == 0, options.offset_b = one == 1, options.offset_c = one == 2;
       options.gap = one == 3 ? 1 : 0;
       if (one == 4) options.alpha = 0, options.beta = 2;
       CAPTURE(static_cast<int>(layout), one);
-      gemm_test::Problem problem(layout, {68, 72, one == 5 ? 43u : 44u}, options);
+      gemm_test::Problem problem(layout, {68, one == 6 ? 70u : 72u, one == 5 ? 43u : 44u}, options);
       REQUIRE_OK(problem.check(ring(layout == Layout::NT && one == 5 ? 4 : 0)));
     }
+  }
+}
+
+TEST_CASE("float_ring takes a single row, but no batch, no empty product and none with alpha = 0") {
+  if (!has_ring()) return;
+  const auto takes = [](Extents size, size_t batch = 1, float alpha = 1) {
+    gemm_test::Problem problem(Layout::NN, size, {});
+    problem.product.batch = batch, problem.product.alpha = alpha;
+    return gemm_mixed::float_ring_takes(problem.product, nullptr);
+  };
+  REQUIRE((takes({8, 8, 20}) && takes({1, 8, 20})));
+  REQUIRE_FALSE(takes({8, 8, 20}, 2));
+  REQUIRE_FALSE(takes({8, 8, 20}, 1, 0));
+  REQUIRE_FALSE(takes({0, 8, 20}));
+  REQUIRE_FALSE(takes({8, 0, 20}));
+}
+
+TEST_CASE("float_ring needs memory for a copy of B in NT only") {
+  if (!has_ring()) return;
+  for (const Layout layout : kLayouts) {
+    const gemm_test::Problem problem(layout, {8, 12, 20}, {});
+    REQUIRE(gemm_mixed::float_ring_bytes(problem.product) ==
+            (layout == Layout::NT ? 12 * 20 * sizeof(float) : 0));
   }
 }
 

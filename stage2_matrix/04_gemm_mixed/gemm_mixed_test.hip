@@ -97,12 +97,12 @@ static __global__ void ring_with_mistake(const CUtensorMap map_c, const CUtensor
   DYNAMIC_SHARED(unsigned char, dynamic);
   auto& shared = gemm_mixed::aligned_shared<gemm_mixed::SpecializedShared<half>>(dynamic);
   const unsigned behind = kMistake == Is::misplaced_barrier ? 8 : 0;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 || kMistake == Is::initialized_by_all) {
     shared.init(kMistake == Is::too_many_arrivals_awaited ? 2 : 1);
     if (kMistake == Is::too_few_arrivals_awaited)
-      for (auto& empty : shared.empty) empty.init(1);
+      for (auto& empty : shared.empty) empty.state = 0, empty.init(1);
     gemm_mixed::publish_barriers();
-    if (kMistake == Is::not_published) shared.full[0].init(1);
+    if (kMistake == Is::not_published) shared.full[0].state = 0, shared.full[0].init(1);
   }
   __syncthreads();  // every thread knows the barriers
 

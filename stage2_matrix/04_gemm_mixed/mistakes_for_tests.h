@@ -20,6 +20,7 @@ enum class RingMistake {
   too_few_arrivals_awaited,
   too_many_arrivals_awaited,
   not_published,
+  initialized_by_all,
   misplaced_barrier,
   sums_not_ordered,
   products_not_awaited,

@@ -92,6 +92,16 @@ TEMPLATE_TEST_CASE("a batch has its strides, and C what it had", "[long]", float
       }
 }
 
+TEST_CASE("a gap between the rows of one matrix alone") {
+  for (const size_t matrix : {0, 1, 2}) {
+    CAPTURE(matrix);
+    Extras e;
+    (matrix == 0 ? e.gap_a : matrix == 1 ? e.gap_b : e.gap_c) = 8;
+    LayoutProblem<bfloat16, float> problem(Layout::NN, 40, 72, 64, e);
+    REQUIRE(problem.is_right([](const auto& p) { gemm_mixed::best(p); }));
+  }
+}
+
 TEST_CASE("more pairs of tiles than blocks, and more stages than the ring has") {
   for (const Layout layout : kLayouts) {
     CAPTURE(static_cast<int>(layout));

@@ -354,26 +354,26 @@ TEST_CASE("missing arrays and a batch beyond the workspace are refused") {
   for (const auto& version : testing::chosen(all_versions())) {
     CAPTURE(version.name);
     Problem problem(in);
-    const auto launch = [&](const float* grad_y, const float* x, const Layer& layer, size_t batch) {
-      version.launch(problem.gradients(), grad_y, x, batch, layer, 0, problem.workspace,
+    const auto launch = [&](const Gradients& to, const float* grad_y, const float* x,
+                            const Layer& layer, size_t batch = 4) {
+      version.launch(to, grad_y, x, batch, layer, 0, problem.workspace,
                      {nullptr, &problem.branches});
     };
+    const Gradients all = problem.gradients();
     const float *grad_y = problem.d_grad_y.data(), *x = problem.d_x.data();
-    const Layer layer = problem.layer(), without{3, 2, nullptr, nullptr};
-    REQUIRE_NOTHROW(launch(nullptr, x, {3, 0, nullptr, nullptr}, 4));  // nothing of it is needed
-    const auto launch_bias = [&](float* bias) {                        // of one sample
-      version.launch({nullptr, bias, nullptr}, nullptr, x, 1, layer, 0, problem.workspace,
-                     {nullptr, &problem.branches});
-    };
-    REQUIRE_THROWS_AS(launch_bias(problem.d_grad_bias.data()), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(nullptr, x, layer, 4), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(grad_y, nullptr, layer, 4), std::invalid_argument);
-    REQUIRE_THROWS_AS(launch(grad_y, x, without, 4), std::invalid_argument);
+    const Layer layer = problem.layer(), one{3, 1, nullptr, nullptr};
+    REQUIRE_NOTHROW(launch(all, nullptr, x, {3, 0, nullptr, nullptr}));  // nothing of it is needed
+    REQUIRE_THROWS_AS(launch({nullptr, all.bias, nullptr}, nullptr, x, one, 1),
+                      std::invalid_argument);
+    REQUIRE_THROWS_AS(launch(all, nullptr, x, layer), std::invalid_argument);
+    REQUIRE_THROWS_AS(launch(all, grad_y, nullptr, layer), std::invalid_argument);
+    REQUIRE_THROWS_AS(launch(all, grad_y, x, {3, 2, nullptr, nullptr}), std::invalid_argument);
     problem.workspace.ones = gpu::DeviceBuffer<float>(3);
     if (version.launch == launch_naive)  // it needs no workspace
-      REQUIRE_NOTHROW(launch(grad_y, x, layer, 4));
+      REQUIRE_NOTHROW(launch(all, grad_y, x, layer));
     else
-      REQUIRE_THROWS_AS(launch(grad_y, x, layer, 4), std::invalid_argument);
+      REQUIRE_THROWS_AS(launch(all, grad_y, x, layer), std::invalid_argument);
+    REQUIRE_NOTHROW(launch({all.w, nullptr, nullptr}, grad_y, x, layer));  // only the bias needs it
   }
   HIP_CHECK(hipDeviceSynchronize());
 }

@@ -201,6 +201,12 @@ TEST_CASE("bf16: gradients by the large tiles, and of heads of more than 64") {
     CAPTURE(causal);
     REQUIRE_OK(check(random_inputs(problem_of(1, many, 37, 33, 64, causal)), {}));
     REQUIRE_OK(check(random_inputs(problem_of(1, 1, 9, 7, 120, causal)), {}));
+    // More tiles of queries than stages, and two tiles of keys that all of them see.
+    REQUIRE_OK(check(random_inputs(problem_of(1, 2, 300, 256, 16, causal)), {}));
+    // Whole tiles; with causality, one whose queries see no key.
+    REQUIRE_OK(check(random_inputs(problem_of(1, 1, 300, 100, 64, causal)), {}));
+    for (const size_t Tq : {0, 3})
+      REQUIRE_OK(check(random_inputs(problem_of(1, 2, Tq, 3 - Tq, 16, causal)), {}));
   }
 }
 
@@ -302,6 +308,17 @@ TEST_CASE("bf16: refuses heads that are too large for its gradients") {
     };
     REQUIRE_THROWS_AS(run(problem_of(1, 1, 1, 1, 129, false)), std::invalid_argument);
     REQUIRE_NOTHROW(run(problem_of(0, 1, 1, 1, 64, false)));
+  }
+}
+
+TEST_CASE("bf16: NaN in the only key of a query reaches the query's gradient") {
+  if (!available()) return;
+  for (const BackwardVersion& version : versions()) {
+    CAPTURE(version.name);
+    const Problem p = problem_of(1, 1, 1, 1, 16, true);
+    Inputs in = random_inputs(p);
+    in.k[3] = gpu::from_float<bfloat16>(std::numeric_limits<float>::quiet_NaN());
+    REQUIRE(attention::reaches(Device(in, {}, version).grad_q.to_host(), p.Tq, p.D, {0, 1}));
   }
 }
 

@@ -42,7 +42,9 @@ size_t memory_of_flash_bf16(const Problem& p) {
 // of 64 queries or more.
 size_t memory_of_flash_wgmma(const Problem& p) {
   const size_t queries = p.heads() * padded_queries(p), depth = p.D <= 64 ? 64 : 128;
-  return memory_of_flash_bf16(p) + queries * depth + 1 + queries / 64;
+  // Whole chunks of 16 bytes: memory that ends where a guard page begins then begins at one.
+  const size_t counts = gpu::ceil_div(1 + queries / 64, size_t{4}) * 4;
+  return memory_of_flash_bf16(p) + queries * depth + counts;
 }
 
 }  // namespace attention_backward

@@ -81,6 +81,11 @@ void chain_backward_bf16(const Gradients& grad, const BranchOut& grad_x, const B
 void weights_backward_bf16(const Gradients& grad, const bfloat16* grad_y, const Shape& shape,
                            const SavedBf16& kept, WorkspaceBf16& w, hipStream_t stream = nullptr);
 
+// sums (rows, out) = x w^T + bias, hidden = gelu(sums), for x (rows, in) and w (out, in).
+void expand_bf16(bfloat16* hidden, bfloat16* sums, const bfloat16* x, const bfloat16* w,
+                 const float* bias, size_t rows, size_t out, size_t in,
+                 hipStream_t stream = nullptr);
+
 // ---- versions/bf16_weights.hip ------------------------------------------------------------------
 
 // w (out, in) = grad_y^T x, bias (out) = the sum of grad_y's rows, for x (rows, in) and grad_y,

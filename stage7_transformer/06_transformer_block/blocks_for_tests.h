@@ -16,6 +16,13 @@ using namespace transformer_block;
 using testing::random_floats;
 using testing::same_bits;
 
+// From -8 to 8.
+inline std::vector<float> integers(size_t n, std::uint32_t stream) {
+  std::vector<float> values = random_floats(n, stream);
+  for (float& value : values) value = std::round(8 * value);
+  return values;
+}
+
 // A block's inputs on the host. The weights keep values of order 1 at order 1, the biases and gains
 // are unlike 0 and 1, which would hide where they go.
 struct Inputs {

@@ -278,22 +278,19 @@ TEST_CASE("shapes that can't be are refused") {
 
 namespace {
 
-// Numbers in [-1, 1), or integers from -8 to 8.
-std::vector<float> numbers(size_t n, std::uint32_t stream, bool integers) {
-  std::vector<float> values = random_floats(n, stream);
-  for (float& value : values)
-    if (integers) value = std::round(8 * value);
-  return values;
+// In [-1, 1), or integers.
+std::vector<float> numbers(size_t n, std::uint32_t stream, bool whole) {
+  return whole ? integers(n, stream) : random_floats(n, stream);
 }
 
 struct LayerData {
   LayerData(size_t rows_of_it, size_t outputs, size_t inputs, std::uint32_t stream, size_t offset,
-            bool has_bias, bool integers = false)
+            bool has_bias, bool whole = false)
       : rows(rows_of_it),
         out(outputs),
         in(inputs),
-        grad_y(numbers(rows * out, stream, integers)),
-        x(numbers(rows * in, stream + 1, integers)),
+        grad_y(numbers(rows * out, stream, whole)),
+        x(numbers(rows * in, stream + 1, whole)),
         d_grad_y(grad_y, offset),
         d_x(x, offset),
         d_w(out * in, offset),
@@ -380,7 +377,6 @@ TEST_CASE("products of integers are exact through every epilogue") {
   constexpr size_t kShapes[][3] = {{1, 1, 1}, {5, 7, 9}, {129, 33, 70}, {64, 64, 256}};
   for (const auto& [rows, in, out] : kShapes) {
     CAPTURE(rows, in, out);
-    const auto integers = [](size_t n, std::uint32_t stream) { return numbers(n, stream, true); };
     const std::vector<float> x = integers(rows * in, 70), w = integers(out * in, 71);
     const std::vector<float> bias = integers(out, 72), residual = integers(rows * out, 73);
     const std::vector<float> grad_y = integers(rows * out, 74);

@@ -201,6 +201,20 @@ def test_an_old_build_is_no_answer(build, step, tmp_path):
         compiling.Compiler(build, exercises.load(step), tmp_path / "check")
 
 
+def test_a_check_asks_nm_only_about_what_is_new(compiler, build, step, monkeypatch):
+    asked = []
+    real = process.output
+    monkeypatch.setattr(process, "output", lambda words, *rest, **more: (
+        asked.append(words) if words[0] == "nm" else None, real(words, *rest, **more))[1])
+    for change in ("100", "200"):
+        asked.clear()
+        mine = text_of(step, "naive").replace("return 1", f"return {change}")
+        needed = compiler.needed(build)
+        assert compiler.compile({"versions/naive.hip": mine}, {}, fast=True).program
+    assert needed == ["CMakeFiles/sum.dir/sum.cpp.o", "libstep_sum.a"]
+    assert [[Path(path).name for path in words[2:]] for words in asked] == [["object.o"]]
+
+
 def test_weak_names_count_only_where_another_file_relies_on_them():
     def of(strong="", weak="", undefined="") -> Symbols:
         return Symbols(*(frozenset(words.split()) for words in (strong, weak, undefined)))
@@ -209,6 +223,64 @@ def test_weak_names_count_only_where_another_file_relies_on_them():
     line = "a.hip does not define instance, which the step calls"
     assert symbols.refusal("a.hip", of("f"), of("f", "instance"), of(undefined="instance")) == line
     assert symbols.refusal("a.hip", of("f", "instance"), of("f", "instance"), of(undefined="instance")) == ""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What nm's stand-in was asked about: it has read a file's own words. "broken" is none that nm can read."""
+    names: list[str] = []
+
+    def nm(command: list[str], any_exit_code: bool = False) -> str | None:
+        names.extend(Path(path).name for path in command[2:])
+        text = "".join(Path(path).read_text() for path in command[2:])
+        return text if any_exit_code or "broken" not in text else None
+
+    monkeypatch.setattr(process, "output", nm)
+    (tmp_path / "libsum.a").write_text("00 T f\n00 W g\n U h\n")
+    return names
+
+
+SUM = Symbols(frozenset("f"), frozenset("g"), frozenset("h"))
+
+
+def test_nm_is_asked_once_about_a_file_as_it_is(asked: list[str], tmp_path: Path):
+    for _ in range(3):  # each as a command of its own would
+        assert symbols.Kept(tmp_path).of(["libsum.a"]) == SUM
+    assert asked == ["libsum.a"]
+    library = tmp_path / "libsum.a"
+    at = library.stat().st_mtime_ns
+    library.write_text(library.read_text() + "00 T e\n")  # another size
+    os.utime(library, ns=(at, at))
+    assert symbols.Kept(tmp_path).of(["libsum.a"]).strong == {"e", "f"}
+    library.write_text(library.read_text().replace("T e", "T d"))
+    os.utime(library, ns=(at + 1, at + 1))
+    assert symbols.Kept(tmp_path).of(["libsum.a"]).strong == {"d", "f"}
+    assert asked == ["libsum.a"] * 3
+
+
+def test_what_nm_has_said_of_several_files_is_put_together(asked: list[str], tmp_path: Path):
+    (tmp_path / "main.o").write_text("00 T main\n U f\n U puts\n")
+    found = symbols.Kept(tmp_path).of(["main.o", "libsum.a", "missing.a"])
+    assert found == symbols.of([tmp_path / "main.o", tmp_path / "libsum.a"])
+    assert found.unresolved == {"h", "puts"}
+
+
+@pytest.mark.parametrize("text", ["", '{"mtime_ns": 1', "[]", "\0", '{"strong": "x"}'])
+def test_where_the_kept_words_are_broken_nm_is_asked_again(asked: list[str], tmp_path: Path, text: str):
+    kept = tmp_path / "symbols" / "libsum.a.json"
+    symbols.Kept(tmp_path).of(["libsum.a"])
+    kept.write_text(text or kept.read_text()[:-9])
+    for _ in range(2):
+        assert symbols.Kept(tmp_path).of(["libsum.a"]) == SUM
+    assert asked == ["libsum.a"] * 2
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_what_nm_could_not_read_is_not_kept(asked: list[str], tmp_path: Path):
+    (tmp_path / "half.a").write_text("00 T f\nbroken\n")
+    for _ in range(2):
+        assert symbols.Kept(tmp_path).of(["half.a"]).strong == {"f"}
+    assert not (tmp_path / "symbols").exists()
 
 
 def test_an_exercise_outside_of_versions_is_refused(step):

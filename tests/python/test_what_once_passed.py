@@ -72,6 +72,10 @@ CASES = {
     "labels that are ignored": wrong("losses", "from_probabilities", (
         "const float weight = label >= 0 ? 1.0f / count.value() : 0.0f;",
         "const float weight = 1.0f / count.value();")),
+    "NaN that is no maximum": wrong("maxpool", "thread_per_output", (
+        "!(value <= best) && best == best", "value > best")),
+    "the last of equal maxima": wrong("maxpool", "thread_per_output", (
+        "!(value <= best) && best == best", "!(value < best) && best == best")),
     "gradients of 0": wrong("optimizers", "per_tensor", (
         "    const float g = grad_w[i];\n    float", "    const float g = grad_w[i];\n    if (g == 0) continue;\n    float")),
     "beta = 1": wrong("dense_backward", "naive", (

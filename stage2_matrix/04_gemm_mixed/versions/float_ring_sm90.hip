@@ -103,8 +103,7 @@ bool float_ring_takes(const gemm::Product& p, const void* workspace) {
     if (p.ldb != p.K) return false;  // the transpose takes rows without gaps
     nn.b = static_cast<const float*>(workspace), nn.ldb = p.N;
   }
-  return p.batch == 1 && p.alpha != 0 && std::min(p.M, p.N) > 0 && matrix_a(nn).suit_tma() &&
-         matrix_b(nn).suit_tma();
+  return p.batch == 1 && p.alpha != 0 && matrix_a(nn).suit_tma() && matrix_b(nn).suit_tma();
 }
 
 template <bool kKMajorA>

@@ -79,6 +79,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
           were_special = own.take_out_of_keys(part, turn);
         }
         if constexpr (!early) begin_grad_v();
+        // exercise: the slopes to where both groups read them, grad_k's product, and the part of
+        // grad_q, beside which the next tile's scores begin (about 11 lines)
         store_slopes(slope_boxes, own.row, held_slopes);
         gemm_mixed::begin_wgmma();
         begin_values<OfQueries>(grad, held_slopes, shared.q[stage]);
@@ -91,6 +93,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         if constexpr (ahead) own.begin_scores(weights, turn + 1);
         gemm_mixed::wait_for_wgmma<ahead ? 1 : 0>();  // the part of grad_q is complete
         own.hand_over(part, turn);
+        // end exercise
         if constexpr (ahead) gemm_mixed::wait_for_wgmma<0>();
         if constexpr (masked) own.bring_back_keys(were_special, maps);
       };

@@ -17,6 +17,7 @@ static __global__ void flash_wgmma_grad_q(Bf16View grad_q, const float* sums, fl
                                           Sizes shape) {
   constexpr int kChunks = 64 * 8;
   __shared__ uint4 staged[kChunks];
+  static_assert(sizeof staged == Tile::kPart * sizeof(bfloat16), "a part of a tile");
   const HeadRows block(shape);
   const int part = block.tile % Tile::kConsumers, tile = block.tile / Tile::kConsumers;
   const int first = tile * Tile::kQueries + Tile::queries_of(part) * 64;

@@ -82,6 +82,11 @@ static auto product_of_x(bfloat16* grad_x, const bfloat16* grad_y, const bfloat1
   return gemm_mixed::contiguous(gemm_mixed::Layout::NN, grad_x, grad_y, w, rows, in, out);
 }
 
+void expand_bf16(bfloat16* hidden, bfloat16* sums, const bfloat16* x, const bfloat16* w,
+                 const float* bias, size_t rows, size_t out, size_t in, hipStream_t stream) {
+  multiply(hidden, x, w, rows, out, in, RoundAndActivate{bias, sums, out}, stream);
+}
+
 void forward_bf16(float* y, const float* x, const Parameters& p, const RoundedParameters& rounded,
                   const Shape& shape, SavedBf16& kept, hipStream_t stream) {
   const size_t rows = shape.rows(), C = shape.C, wide = kExpansion * C;
@@ -98,8 +103,8 @@ void forward_bf16(float* y, const float* x, const Parameters& p, const RoundedPa
            AddResidual{p.proj_bias, x, C}, stream);
   layernorm::forward(kept.norm2.data(), mean2, rstd2, kept.h.data(), p.norm2_gain, p.norm2_bias,
                      rows, C, kEpsilon, stream);
-  multiply(kept.hidden.data(), kept.norm2.data(), rounded.fc_w, rows, wide, C,
-           RoundAndActivate{p.fc_bias, kept.sums.data(), wide}, stream);
+  expand_bf16(kept.hidden.data(), kept.sums.data(), kept.norm2.data(), rounded.fc_w, p.fc_bias,
+              rows, wide, C, stream);
   multiply(y, kept.hidden.data(), rounded.out_w, rows, C, wide,
            AddResidual{p.out_bias, kept.h.data(), C}, stream);
 }
