@@ -39,7 +39,8 @@ void launch(Kernel kernel, gemm::Layouts<kLayouts...>, const Product<T, C>& p,
   if (((p.layout != kLayouts) && ...))
     throw std::invalid_argument("gemm_mixed: this epilogue was not compiled for the layout");
   if (p.M == 0 || p.N == 0 || p.batch == 0) return;
-  if (!takes(kernel, p, epilogue)) throw std::invalid_argument("gemm_mixed: not a product for this kernel");
+  if (!takes(kernel, p, epilogue))
+    throw std::invalid_argument("gemm_mixed: not a product for this kernel");
 #if !defined(GPU_BACKEND_HIP)
   if (kernel == Kernel::pairs)
     return ((p.layout == kLayouts ? launch_pairs<kLayouts>(p, epilogue, stream) : void()), ...);
