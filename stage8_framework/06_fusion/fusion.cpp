@@ -8,7 +8,6 @@
 
 #include "common/option_values.h"
 #include "common/program.h"
-#include "common/runtime_compiler.h"
 #include "stage0_infra/03_timing/timing.h"
 #include "stage5_training/06_train_toy/picture.h"
 #include "stage8_framework/02_backends/functions.h"
@@ -56,18 +55,6 @@ std::string obstacle_to_compiling(Device& device) {
 std::string skipped_for(fusion::Launch version, const std::string& obstacle) {
   const bool compiles = version == fusion::fuse_compiled || version == fusion::fuse_with_reduction;
   return compiles ? obstacle : "";
-}
-
-// What a compiler takes for a text without anything in it: nothing is compiled in less.
-void add_least_time_of_compiling(const Options& options, Report& report) {
-  if (options.no_times) return;
-  std::vector<double> ms;
-  for (int i = 0; i < (options.quick ? 1 : 5); ++i) {
-    HostTimer timer;
-    static_cast<void>(runtime_code::code_of(""));
-    ms.push_back(timer.ms());
-  }
-  report.fact("an empty text, compiled", summarize(ms).median, "ms");
 }
 
 // ---- Expressions --------------------------------------------------------------------------------
@@ -178,7 +165,6 @@ int main(int argc, char** argv) {
       run_expression(expression, is_alike ? &limit : nullptr, obstacle, device, options, report);
     }
     train(training, obstacle, options, report);
-    if (obstacle.empty()) add_least_time_of_compiling(options, report);
     if (file != options.extra.end())
       capturing::draw(fusion::fuse(fusion::recorded(expressions.back()).graph),
                       expressions.back().name, file->second, report);
