@@ -89,12 +89,11 @@ static __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Ar
   if constexpr (kQueries) load_queries(of_row, b, head, row0);
   const float scale = p.scale * kLog2e;
   float grad_x[kRows][kOut], grad_y[kRows][kOut];
-  const auto walk = [&](auto is_careful) {
+  const auto walk = [&](bool careful) {
     clear(grad_x), clear(grad_y);
     for (size_t other0 = begin; other0 < end; other0 += Tile::kOther) {
       __syncthreads();  // own rows and the others' x are in shared memory; all else was read
-      const Needed needed =
-          needed_of<Tile, kQueries>(p, own0, wave0, other0, decltype(is_careful)::value);
+      const Needed needed = needed_of<Tile, kQueries>(p, own0, wave0, other0, careful);
       const bool busy = needed.begin < needed.end;
       float scores[kRows][kColumns] = {};
       next_y.load();
@@ -157,11 +156,11 @@ static __device__ inline void gradient_pass(GradientTiles<Tile>& tiles, const Ar
       next_x.store(tiles.x);
     }
   };
-  walk(std::false_type{});
+  walk(false);
   const bool finite = are_finite(grad_x) && are_finite(grad_y);
   if (__syncthreads_or(!finite) != 0) {  // all that is shared was read
     next_x.rewind(begin), next_y.rewind(begin), next_x.load(), next_x.store(tiles.x);
-    walk(std::true_type{});
+    walk(true);
   }
 
   const View& to_x = kQueries ? b.grad_q : b.grad_k;

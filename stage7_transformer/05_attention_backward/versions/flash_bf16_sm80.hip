@@ -72,8 +72,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
     LoaderA(block.row(a, first), a.stride_row, rows, shape.D).begin(tile_a, 0, copies);
     LoaderA(block.row(pair_a, first), pair_a.stride_row, rows, shape.D)
         .begin(tile_pair_a, 0, copies);
-    const auto walk = [&](auto is_careful) {
-      constexpr bool careful = decltype(is_careful)::value;
+    const auto walk = [&](bool careful) {
       clear(grad), clear(grad_pair);
       GPU_UNROLL
       for (int stage = 0; stage < kStages - 1; ++stage) fill(stage, begin + stage * kColumns);
@@ -121,9 +120,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
 
       copies.wait<0>();
     };
-    walk(std::false_type{});
+    walk(false);
     const bool finite = are_finite(grad) && are_finite(grad_pair);
-    if (__syncthreads_or(!finite) != 0) walk(std::true_type{});  // all that is shared was read
+    if (__syncthreads_or(!finite) != 0) walk(true);  // all that is shared was read
     __syncthreads();  // no copy is under way: tiles of a take the output
     float factors[kTiles][2];
     const auto store = [&](const Bf16View& to, uint4* staged, const auto& sums, float factor) {
