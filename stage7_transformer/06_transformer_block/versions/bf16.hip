@@ -45,25 +45,24 @@ struct AddBiasAndActivate {
 
 // The same, and sums = sum + bias, rounded, for the backward pass.
 struct RoundAndActivate {
-  const float* bias;
+  AddBias add;
   bfloat16* sums;
   size_t cols;
-  __device__ float operator()(float sum, size_t row, size_t col, const float*) const {
-    const float kept = sum + bias[col];
+  __device__ float operator()(float sum, size_t row, size_t col, const float* c) const {
+    const float kept = add(sum, row, col, c);
     sums[row * cols + col] = gpu::from_float<bfloat16>(kept);
     return QuickGelu{}(kept);
   }
   // Two neighbours are one store.
   __device__ float2 two(float first, float second, size_t row, size_t col) const {
-    const float2 b = load_two(bias, col);
-    first += b.x, second += b.y;
+    const float2 kept = add.two(first, second, row, col);
     *reinterpret_cast<gemm_mixed::TwoOf<bfloat16>*>(sums + row * cols + col) = {
-        gpu::from_float<bfloat16>(first), gpu::from_float<bfloat16>(second)};
-    return make_float2(QuickGelu{}(first), QuickGelu{}(second));
+        gpu::from_float<bfloat16>(kept.x), gpu::from_float<bfloat16>(kept.y)};
+    return make_float2(QuickGelu{}(kept.x), QuickGelu{}(kept.y));
   }
-  __device__ bool fits_two() const { return begins_evenly(bias) && begins_evenly(sums); }
-  __device__ AddBias first() const { return {bias}; }
-  __device__ AddBiasAndActivate second() const { return {{bias}}; }
+  __device__ bool fits_two() const { return add.fits_two() && begins_evenly(sums); }
+  __device__ AddBias first() const { return add; }
+  __device__ AddBiasAndActivate second() const { return {add}; }
   bfloat16* stored_first() const { return sums; }
 };
 
@@ -84,7 +83,7 @@ static auto product_of_x(bfloat16* grad_x, const bfloat16* grad_y, const bfloat1
 
 void expand_bf16(bfloat16* hidden, bfloat16* sums, const bfloat16* x, const bfloat16* w,
                  const float* bias, size_t rows, size_t out, size_t in, hipStream_t stream) {
-  multiply(hidden, x, w, rows, out, in, RoundAndActivate{bias, sums, out}, stream);
+  multiply(hidden, x, w, rows, out, in, RoundAndActivate{{bias}, sums, out}, stream);
 }
 
 void forward_bf16(float* y, const float* x, const Parameters& p, const RoundedParameters& rounded,
