@@ -221,16 +221,19 @@ def draw_roofline(data: dict):
     bottom, top = min(p["rate"] for p in points) / 2, flat * 3
     ridge = flat / slope
     best = [p for p in points if p["best"]]
-    crowd = sorted((p for p in best
-                    if p["intensity"] < ridge and p["rate"] > 0.6 * slope * p["intensity"]),
-                   key=lambda p: p["intensity"])
+    from_left = sorted(best, key=lambda p: p["intensity"])
+    crowds = {"on the slope": [p for p in from_left
+                               if p["intensity"] < ridge and p["rate"] > 0.6 * slope * p["intensity"]],
+              "under the flat roof": [p for p in from_left if p["intensity"] >= ridge and p["rate"] > 0.4 * flat]}
+    crowd = [point for points in crowds.values() for point in points]
     memory = ", ".join(f"{short(float(f'{limits[key]:.3g}'), 'B/s')} {name}" for key, name in
                        (("read_bytes_per_s", "reading"), ("copy_bytes_per_s", "copying"))
                        if key in limits)
     lines = [f"roof: {memory}, {short(float(f'{flat:.3g}'), 'operations/s')} fp32"]
-    if crowd:
-        lines += wrapped("on the slope, from the left: " + " ".join(p["step"] for p in crowd), SMALL,
-                         WIDTH - 2 * EDGE)
+    for where, there in crowds.items():
+        if there:
+            lines += wrapped(f"{where}, from the left: " + " ".join(p["step"] for p in there), SMALL,
+                             WIDTH - 2 * EDGE)
     left_off = sum(data["left_off"].values())
     lines += wrapped("blue: the best of each step; grey: its other versions and sizes; "
                      f"not shown: {left_off} versions", SMALL, WIDTH - 2 * EDGE)
@@ -260,23 +263,26 @@ def draw_roofline(data: dict):
     axes.scatter([p["intensity"] for p in best], [p["rate"] for p in best], s=26, color=BEST,
                  edgecolors=PAPER, linewidths=0.6, zorder=3)
 
-    # On the slope the steps crowd: they are listed. Below it each has its number beside it.
-    taken = []
+    # Near the roof the steps crowd: they are listed. Elsewhere each has its number beside it, and on no point.
+    def place_of(point):
+        return (left + (right - left) * math.log(point["intensity"] / low) / math.log(high / low),
+                foot - (foot - head) * math.log(point["rate"] / bottom) / math.log(top / bottom))
+
+    taken = [(*place_of(point), 2) for point in best]
     roof = foot - (foot - head) * math.log(flat / bottom) / math.log(top / bottom)
     for point in sorted(best, key=lambda p: (-p["rate"], p["intensity"])):
         if point in crowd:
             continue
-        x = left + (right - left) * math.log(point["intensity"] / low) / math.log(high / low)
-        y = foot - (foot - head) * math.log(point["rate"] / bottom) / math.log(top / bottom)
+        x, y = place_of(point)
         half = width_of(point["step"], SMALL) / 2 + 2
         places = [(x, y - 8), (x + half + 4, y), (x - half - 4, y), (x, y + 9), (x, y - 19),
                   (x + half + 4, y + 11), (x - half - 4, y + 11)]
         free = [p for p in places if not (point["intensity"] > ridge and abs(p[1] - roof) < 7)
                 and p[0] + half < right + EDGE
-                and all(abs(p[0] - x) > half + other or abs(p[1] - y) > 10
+                and all(abs(p[0] - x) > half + other or abs(p[1] - y) > (10 if other > 2 else 7)
                         for x, y, other in taken)]
         place = (free or places)[0]
-        taken += [(*place, half), (x, y, 2)]
+        taken.append((*place, half))
         page.text(place[0], place[1] + 3.3, point["step"], SMALL, ha="center")
     for n, text in enumerate(lines):
         page.text(EDGE, foot + 50 + 14 * n, text, SMALL, DIM if n else INK)
