@@ -94,7 +94,7 @@ def fact_table(facts: list[dict]) -> list[str]:
 
 
 def origin(report: dict) -> str:
-    """The line under a table: where, with what and when it was measured, and the limits."""
+    """The line above a device's tables: where, with what and when they were measured, and the limits."""
     limits = report["limits"]
     shown = [
         f"{results.format_rate(limits[key], unit)} {name}"
@@ -113,25 +113,31 @@ def origin(report: dict) -> str:
 
 
 def program_block(program: str, reports: Reports, root: str) -> str:
-    """The tables of one program, device after device; `root` is the repository's as a document's links
-    name it. Raises ValueError where there are none."""
+    """The tables of one program, those of the first device open and those of the others to be unfolded; `root`
+    is the repository's as a document's links name it. Raises ValueError where there are none."""
     lines = []
     for device, programs in reports.items():
         report = programs.get(program)
         if report is None:
             continue
+        part = [origin(report), ""]
         for table in report["tables"]:
-            lines += version_table(table)
+            part += version_table(table)
         if report["facts"]:
-            lines += fact_table(report["facts"])
-        lines += picture_lines(pictures.readme_pictures([report]), root, device, program)
-        lines += [origin(report), ""]
+            part += fact_table(report["facts"])
+        part += picture_lines(pictures.readme_pictures([report]), root, device, program)
+        lines += folded(results.device_line(report), part) if lines else part
     if not lines:
         raise ValueError(
             f"no results/<device>/{program}.json: make it with "
             f"`scripts/course bench {program} --save results/<device>`"
         )
     return "\n".join(lines).rstrip() + "\n"
+
+
+def folded(title: str, lines: list[str]) -> list[str]:
+    """Lines of Markdown that are shown when the title is clicked. The book has tabs instead."""
+    return [f"<details><summary>{html.escape(visible(title))}</summary>", "", *lines, "</details>", ""]
 
 
 def picture_lines(shown: list[dict], root: str, device: str, program: str) -> list[str]:
@@ -146,7 +152,8 @@ def picture_lines(shown: list[dict], root: str, device: str, program: str) -> li
 
 
 def summary_block(reports: Reports, root: str) -> str:
-    """The last table of `scripts/course run`, device after device, as it looks in a terminal."""
+    """The last table of `scripts/course run` as it looks in a terminal, of the first device, and folded of the
+    others."""
     lines = []
     for device, programs in reports.items():
         ordered = results.in_order(programs.values())
@@ -155,10 +162,10 @@ def summary_block(reports: Reports, root: str) -> str:
             for report in ordered
         ]
         newest = max(ordered, key=lambda report: report["date"])
-        table = results.summary_table(outcomes, PAGE_WIDTH)
-        lines += ["```text", *table, "```", ""]
-        lines += picture_lines(pictures.readme_pictures(ordered), root, device, "")
-        lines += [f"*{results.device_line(newest)}*", ""]
+        measured_on = results.device_line(newest)
+        part = [f"*{visible(measured_on)}*", "", "```text", *results.summary_table(outcomes, PAGE_WIDTH), "```", ""]
+        part += picture_lines(pictures.readme_pictures(ordered), root, device, "")
+        lines += folded(measured_on, part) if lines else part
     if not lines:
         raise ValueError("no results/<device>/*.json: `scripts/course bench --save` makes them")
     return "\n".join(lines).rstrip() + "\n"

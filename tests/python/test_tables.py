@@ -104,6 +104,11 @@ def test_every_device_has_its_table(repository: Path, report: dict):
     assert run(repository) == 0
     text = (repository / "README.md").read_text()
     assert text.index("*Another, CPU backend,") < text.index("*Example GPU, cuda 13.0,")
+    step = (repository / "stage1_vector" / "01_vector_add" / "README.md").read_text()
+    places = [step.index(part) for part in (
+        "*Another, CPU backend,", "| naive |", "<summary>Example GPU, cuda 13.0, 2030-01-02</summary>\n\n",
+        "*Example GPU, cuda 13.0,", "</details>")]
+    assert places == sorted(places) and step.count("<details") == 1, "one device's tables are open"
 
 
 def test_the_device_with_the_most_programs_comes_first(repository: Path, report: dict):
