@@ -221,11 +221,12 @@ def draw_roofline(data: dict):
     bottom, top = min(p["rate"] for p in points) / 2, flat * 3
     ridge = flat / slope
     best = [p for p in points if p["best"]]
-    from_left = sorted(best, key=lambda p: p["intensity"])
-    crowds = {"on the slope": [p for p in from_left
-                               if p["intensity"] < ridge and p["rate"] > 0.6 * slope * p["intensity"]],
-              "under the flat roof": [p for p in from_left if p["intensity"] >= ridge and p["rate"] > 0.4 * flat]}
-    crowd = [point for points in crowds.values() for point in points]
+    crowds = {"on the slope": [], "under the flat roof": []}
+    for p in sorted(best, key=lambda p: p["intensity"]):
+        where, near = (("on the slope", 0.6 * slope * p["intensity"]) if p["intensity"] < ridge else
+                       ("under the flat roof", 0.4 * flat))
+        if p["rate"] > near:
+            crowds[where].append(p)
     memory = ", ".join(f"{short(float(f'{limits[key]:.3g}'), 'B/s')} {name}" for key, name in
                        (("read_bytes_per_s", "reading"), ("copy_bytes_per_s", "copying"))
                        if key in limits)
@@ -268,10 +269,10 @@ def draw_roofline(data: dict):
         return (left + (right - left) * math.log(point["intensity"] / low) / math.log(high / low),
                 foot - (foot - head) * math.log(point["rate"] / bottom) / math.log(top / bottom))
 
-    taken = [(*place_of(point), 2) for point in best]
+    taken = [(*place_of(point), 2, 7) for point in best]  # middle, half its width, how far a number stays above
     roof = foot - (foot - head) * math.log(flat / bottom) / math.log(top / bottom)
     for point in sorted(best, key=lambda p: (-p["rate"], p["intensity"])):
-        if point in crowd:
+        if any(point in there for there in crowds.values()):
             continue
         x, y = place_of(point)
         half = width_of(point["step"], SMALL) / 2 + 2
@@ -279,10 +280,10 @@ def draw_roofline(data: dict):
                   (x + half + 4, y + 11), (x - half - 4, y + 11)]
         free = [p for p in places if not (point["intensity"] > ridge and abs(p[1] - roof) < 7)
                 and p[0] + half < right + EDGE
-                and all(abs(p[0] - x) > half + other or abs(p[1] - y) > (10 if other > 2 else 7)
-                        for x, y, other in taken)]
+                and all(abs(p[0] - x) > half + other or abs(p[1] - y) > apart
+                        for x, y, other, apart in taken)]
         place = (free or places)[0]
-        taken.append((*place, half))
+        taken.append((*place, half, 10))
         page.text(place[0], place[1] + 3.3, point["step"], SMALL, ha="center")
     for n, text in enumerate(lines):
         page.text(EDGE, foot + 50 + 14 * n, text, SMALL, DIM if n else INK)
