@@ -69,7 +69,7 @@ void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_
 template <class T>
 void launch_register_operand(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
                              hipStream_t stream = nullptr);
-// versions/skinny_sm90.hip: K in slices, for at most kFewRows rows of C; with more it is clusters.
+// versions/skinny_sm90.hip: narrow tiles, for at most kFewRows rows of C; with more it is clusters.
 inline constexpr int kFewRows = 128;
 template <class T>
 void launch_skinny(float* c, const T* a, const T* b, size_t M, size_t N, size_t K,
@@ -114,7 +114,7 @@ inline constexpr Version<Launch<T>> kVersions[] = {
     {"clusters", launch_clusters<T>, "two blocks share a tile of B", kNeedsOfWgmma<T>},
     {"register_operand", launch_register_operand<T>, "C^T = B^T A^T: B^T comes from registers",
      kNeedsOfRegisterOperand<T>},
-    {"skinny", launch_skinny<T>, "few rows: B and A change places, K in slices", kNeedsOfWgmma<T>},
+    {"skinny", launch_skinny<T>, "few rows: B and A change places", kNeedsOfWgmma<T>},
 };
 
 }  // namespace gemm_mixed

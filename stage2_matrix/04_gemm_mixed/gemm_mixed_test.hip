@@ -386,33 +386,32 @@ static __global__ void slices_with_mistake(float* c, const CUtensorMap map_a,
   const int column = static_cast<int>(tile) * Tile::kColumns;
   const int first = gemm_mixed::slice_begin(steps, slice, kShape);
   const int end = gemm_mixed::slice_begin(steps, slice + 1, kShape);
-  const int thread = static_cast<int>(threadIdx.x), consumer = thread / gemm_mixed::kWarpGroup;
+  const int thread = static_cast<int>(threadIdx.x);
   gemm_mixed::RingPlace place;
-  gemm_mixed::SkinnySums<half, 16> sums;
+  gemm_mixed::SkinnySums<16> sums;
   if (thread == Tile::kProducer)
     for (int step = first; step < end; ++step, place.next(Tile::kStages))
       gemm_mixed::fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, slice * 2,
                              kMistake == Is::a_for_a_third_block ? 3 : 2);
   if (thread < Tile::kProducer) {
-    const unsigned sharer = threadIdx.x % gemm_mixed::kWarpGroup;
     for (int step = first; step < end; ++step, place.next(Tile::kStages)) {
       shared.full[place.stage].wait(place.parity);
       const auto& [a, b] = shared.stages[place.stage];
       gemm_mixed::begin_wgmma();
       for (int k = 0; k < Tile::kSteps; ++k)
-        gemm_mixed::multiply_swapped<half>(
-            sums[0],
-            kMistake == Is::tile_taken_as_along_k
-                ? gemm_mixed::describe_a(b[consumer], k)
-                : gemm_mixed::describe_b(b[consumer], sizeof b[consumer], k),
-            gemm_mixed::describe_a(a, k), step > first || k > 0);
+        gemm_mixed::multiply_swapped<half>(sums,
+                                           kMistake == Is::tile_taken_as_along_k
+                                               ? gemm_mixed::describe_a(b, k)
+                                               : gemm_mixed::describe_b(b, sizeof b, k),
+                                           gemm_mixed::describe_a(a, k), step > first || k > 0);
       gemm_mixed::end_wgmma();
       gemm_mixed::wait_for_wgmma<0>();
-      if (sharer < 2) gemm_mixed::arrive_at(shared.empty[place.stage], slice * 2 + sharer);
+      if (threadIdx.x < 2)
+        gemm_mixed::arrive_at(shared.empty[place.stage], slice * 2 + threadIdx.x);
     }
   }
-  if (kMistake != Is::stages_not_awaited) __syncthreads();  // all stages are multiplied
-  if (thread < Tile::kProducer) gemm_mixed::keep_sums<half, 16>(shared, sums, consumer);
+  if (thread < Tile::kProducer)
+    gemm_mixed::store_sums<16>(shared.sums, Tile::kPitch, 16, Tile::kColumns, sums);
   if (kMistake == Is::sums_not_awaited)
     __syncthreads();  // this block's sums are there
   else

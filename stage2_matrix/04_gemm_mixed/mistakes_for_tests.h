@@ -89,7 +89,6 @@ enum class SkinnyMistake {
   none,
   tile_taken_as_along_k,
   a_for_a_third_block,
-  stages_not_awaited,
   sums_not_awaited,
   readers_not_awaited,
   slice_left_out,
@@ -98,7 +97,7 @@ enum class SkinnyMistake {
 inline constexpr int kSkinnyMistakes =
     static_cast<int>(SkinnyMistake::columns_of_the_other_tile) + 1;
 
-// c = a b of fp16 by one cluster of skinny, two tiles wide and two slices deep: M = 16, N = 256, K
+// c = a b of fp16 by one cluster of skinny, two tiles wide and two slices deep: M = 16, N = 128, K
 // a multiple of 128.
 void launch_slices(SkinnyMistake mistake, float* c, const gpu::half* a, const gpu::half* b,
                    size_t M, size_t N, size_t K, hipStream_t stream);

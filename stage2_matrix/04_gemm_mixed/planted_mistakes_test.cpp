@@ -101,29 +101,29 @@ Outcome outcome_of(IsRight&& is_right) {
   return outcome;
 }
 
-// Of launch(mistake, ...) for a product with M rows and 256 columns.
+// Of launch(mistake, ...) for a product of this shape.
 template <class T, class Launch, class Mistake>
-Outcome outcome_of_product(Launch&& launch, Mistake mistake, size_t M, size_t K = 640) {
+Outcome outcome_of_product(Launch&& launch, Mistake mistake, const Shape& shape) {
   return outcome_of([&] {
-    auto problem = integer_problem<T>({M, 256, K});
+    auto problem = integer_problem<T>(shape);
     launch(mistake, problem.d_c.data(), problem.d_a.data(), problem.d_b.data(), problem.shape.M,
            problem.shape.N, problem.shape.K, nullptr);
     return problem.compare(problem.d_c.to_host(), true).ok;
   });
 }
 Outcome outcome_of(RingMistake mistake) {
-  return outcome_of_product<half>(launch_ring, mistake, 128);
+  return outcome_of_product<half>(launch_ring, mistake, {128, 256, 640});
 }
 Outcome outcome_of(ClusterMistake mistake) {
-  return outcome_of_product<half>(launch_pair, mistake, 256);
+  return outcome_of_product<half>(launch_pair, mistake, {256, 256, 640});
 }
 Outcome outcome_of(HeldMistake mistake) {
-  return outcome_of_product<float>(launch_held, mistake, 256);
+  return outcome_of_product<float>(launch_held, mistake, {256, 256, 640});
 }
 
-// The last step of each slice is in the ring's first stage, which the sums overwrite.
+// The last step of each slice is in the ring's first stage again.
 Outcome outcome_of(SkinnyMistake mistake) {
-  return outcome_of_product<half>(launch_slices, mistake, 16, 1536);
+  return outcome_of_product<half>(launch_slices, mistake, {16, 128, 2688});
 }
 
 Outcome outcome_of(StoreMistake mistake) {

@@ -8,17 +8,16 @@
 
 namespace gemm_mixed {
 
-// A tile is all rows of C, at most kRows, and kColumns columns. Two consumers multiply half of the
-// columns each; one thread of the warp behind them copies.
+// A tile is all rows of C, at most kRows, and the 64 columns of a wgmma. One warp group multiplies;
+// one thread of the warp behind it copies.
 template <class T, int kRows>
 struct SkinnyShared {
-  static constexpr int kColumns = 128, kDepth = 64, kSteps = kDepth / 16,
+  static constexpr int kColumns = 64, kDepth = 64, kSteps = kDepth / 16,
                        kBoxRows = kRows / int{kMostSharers};
-  static constexpr int kConsumers = 2, kBoxes = kColumns / 64 / kConsumers;  // of a consumer
-  static constexpr int kProducer = kConsumers * kWarpGroup, kThreads = kProducer + kLanes;
+  static constexpr int kProducer = kWarpGroup, kThreads = kProducer + kLanes;
   struct Stage {
     T a[kMostSharers][kBoxRows * kDepth];  // boxes
-    T b[kColumns / 64][kDepth * 64];       // boxes of 64 columns
+    T b[kDepth * kColumns];                // one box
   };
   static constexpr int kStages = 200 * 1024 / static_cast<int>(sizeof(Stage));
   static constexpr int kPitch = kColumns + 4;  // of sums: lanes that store together use all banks
@@ -33,15 +32,15 @@ struct SkinnyShared {
   __device__ void init(unsigned sharers) {
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(kConsumers * static_cast<int>(sharers));
+      empty[stage].init(static_cast<int>(sharers));
     }
     publish_barriers();
   }
 };
 
-// A consumer's sums: of its box i of B, 64 columns of C and kRows rows.
-template <class T, int kRows>
-using SkinnySums = float[SkinnyShared<T, kRows>::kBoxes][kRows / 2];
+// A thread's sums of a tile of kRows rows.
+template <int kRows>
+using SkinnySums = float[kRows / 2];
 
 // The producer's part for one step along K: B for this block, and its share of A for the blocks
 // from `first` on that share it. One thread calls this.
@@ -54,44 +53,36 @@ __device__ inline void fill_stage(SkinnyShared<T, kRows>& shared, RingPlace plac
   PhaseBarrier& full = shared.full[place.stage];
   shared.empty[place.stage].wait(place.parity ^ 1);  // in the first round: empty from the start
   full.expect(sizeof stage);
-  GPU_UNROLL
-  for (int i = 0; i < Tile::kColumns / 64; ++i)
-    load_box(stage.b[i], map_b, k, column + i * 64, full);
+  load_box(stage.b, map_b, k, column, full);
   for (unsigned i = block_of_cluster() - first; i < kMostSharers; i += sharers)
     load_box_for(((1u << sharers) - 1) << first, stage.a[i], map_a,
                  static_cast<int>(i) * Tile::kBoxRows, k, full);
 }
 
-// A consumer's part: begins to multiply its columns of a complete stage; `add`: to the sums.
+// Begins to multiply a complete stage; `add`: to the sums.
 template <class T, int kRows>
-__device__ __forceinline__ void multiply_stage(SkinnySums<T, kRows>& sums,
+__device__ __forceinline__ void multiply_stage(SkinnySums<kRows>& sums,
                                                const SkinnyShared<T, kRows>& shared, int stage,
-                                               int consumer, bool add) {
-  using Tile = SkinnyShared<T, kRows>;
+                                               bool add) {
   const auto& [a, b] = shared.stages[stage];
   begin_wgmma();
   GPU_UNROLL
-  for (int step = 0; step < Tile::kSteps; ++step) GPU_UNROLL
-  for (int i = 0; i < Tile::kBoxes; ++i)
-    multiply_swapped<T>(sums[i], describe_b(b[consumer * Tile::kBoxes + i], sizeof b[0], step),
-                        describe_a(a, step), add || step > 0);
+  for (int step = 0; step < SkinnyShared<T, kRows>::kSteps; ++step)
+    multiply_swapped<T>(sums, describe_b(b, sizeof b, step), describe_a(a, step), add || step > 0);
   end_wgmma();
 }
 
-// Leaves a consumer's sums where the whole cluster finds them, row by row of C.
-template <class T, int kRows>
-__device__ inline void keep_sums(SkinnyShared<T, kRows>& shared, const SkinnySums<T, kRows>& sums,
-                                 int consumer) {
-  using Tile = SkinnyShared<T, kRows>;
-  const int thread = static_cast<int>(threadIdx.x) % kWarpGroup, lane = thread % kLanes;
+// Stores the warp group's sums of a tile to `to`, whose rows are `pitch` floats: those of the first
+// `rows` rows and `columns` columns.
+template <int kRows>
+__device__ inline void store_sums(float* to, size_t pitch, size_t rows, size_t columns,
+                                  const SkinnySums<kRows>& sums) {
+  const unsigned warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   GPU_UNROLL
-  for (int i = 0; i < Tile::kBoxes; ++i) {
-    const int column = (consumer * Tile::kBoxes + i) * 64 + thread / kLanes * 16 + lane / 4;
-    GPU_UNROLL
-    for (int j = 0; j < kRows / 2; ++j) {
-      const int row = j / 4 * 8 + lane % 4 * 2 + j % 2;
-      shared.sums[row * Tile::kPitch + column + j % 4 / 2 * 8] = sums[i][j];
-    }
+  for (unsigned j = 0; j < kRows / 2; ++j) {
+    const size_t row = j / 4 * 8 + lane % 4 * 2 + j % 2;
+    const size_t column = warp * 16 + lane / 4 + j % 4 / 2 * 8;
+    if (row < rows && column < columns) to[row * pitch + column] = sums[j];
   }
 }
 

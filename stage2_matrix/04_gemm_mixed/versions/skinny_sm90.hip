@@ -14,11 +14,12 @@ namespace gemm_mixed {
 // C = A·B    A (M,K), M <= kRows    B (K,N)    C (M,N), row-major, as tma_takes() wants them.
 // Fixes : a tile of `clusters` has 128 rows. With 16, 7/8 of its products are wasted, and N = 8192
 //         is 32 tiles: a hundred multiprocessors do nothing, and the memory waits.
-// Idea  : C^T = B^T A^T: the 64 rows of a wgmma are columns of C, and its n is M. The blocks of a
-//         cluster share two tiles. Each takes a slice of K; then they add their sums.
-// Thread: two warp groups multiply 64 columns each of a tile of 128; thread 256 copies.
-// Costs : B is read once. N = K = 8192: 64 tiles x 2 slices, 128 blocks of 64 stages, each 1 MiB of
-//         B, 96 KiB or more of it under way. A comes 32 times from the L2 cache: M/256 of B.
+// Idea  : C^T = B^T A^T: the 64 rows of a wgmma are columns of C, and its n is M. A tile has 64
+//         columns; two neighbours are a cluster and share A. Where tiles are fewer than
+//         multiprocessors, more blocks of a cluster take a slice of K each, and add their sums.
+// Thread: a warp group multiplies the tile, 1/128 of it each; thread 128 copies.
+// Costs : B is read once. N = K = 8192: 128 tiles, a block each, of 128 stages: 1 MiB of B, 64 KiB
+//         or more of it under way. A comes 64 times from the L2 cache: M/128 of B.
 template <class T, int kRows>
 static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     gemm_skinny(float* c, const __grid_constant__ CUtensorMap map_a,
@@ -37,31 +38,35 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
                           block_of_cluster() - first_sharer;
     const int column = static_cast<int>(tile) * Tile::kColumns;
     const int first = slice_begin(steps, slice, shape), end = slice_begin(steps, slice + 1, shape);
-    const int thread = static_cast<int>(threadIdx.x), consumer = thread / kWarpGroup;
+    const int thread = static_cast<int>(threadIdx.x);
     RingPlace place;
-    SkinnySums<T, kRows> sums;
+    SkinnySums<kRows> sums;
     if (thread == Tile::kProducer) {
       for (int step = first; step < end; ++step, place.next(Tile::kStages))
         fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, first_sharer,
                    shape.sharers);
     } else if (thread < Tile::kProducer) {
-      const unsigned sharer = threadIdx.x % kWarpGroup;  // whom this thread tells
-      const bool tells = sharer < shape.sharers;
-      int multiplied = 0;  // the stage before this one
+      const bool tells = threadIdx.x < shape.sharers;  // a block of those that share A
+      int multiplied = 0;                              // the stage before this one
       for (int step = first; step < end; ++step, place.next(Tile::kStages)) {
         shared.full[place.stage].wait(place.parity);  // both tiles are complete
-        multiply_stage<T, kRows>(sums, shared, place.stage, consumer, step > first);
+        multiply_stage<T, kRows>(sums, shared, place.stage, step > first);
         wait_for_wgmma<1>();  // all but this stage's multiplications are complete
-        if (tells && step > first) arrive_at(shared.empty[multiplied], first_sharer + sharer);
+        if (tells && step > first) arrive_at(shared.empty[multiplied], first_sharer + threadIdx.x);
         multiplied = place.stage;
       }
-      wait_for_wgmma<0>();
+      wait_for_wgmma<0>();  // the warp group has multiplied all stages
     }
-    __syncthreads();  // all stages are multiplied: the sums may overwrite them
-    if (thread < Tile::kProducer) keep_sums<T, kRows>(shared, sums, consumer);
-    sync_cluster();  // the sums of all slices are there
-    add_slices<T, kRows>(c, shared, M, N, static_cast<size_t>(column), shape);
-    sync_cluster_relaxed();  // no block reads another one's sums any more
+    const auto left = static_cast<size_t>(column);
+    if (shape.slices == 1) {
+      if (thread < Tile::kProducer && left < N) store_sums<kRows>(c + left, N, M, N - left, sums);
+    } else {
+      if (thread < Tile::kProducer)  // the sums may overwrite the stages
+        store_sums<kRows>(shared.sums, Tile::kPitch, kRows, Tile::kColumns, sums);
+      sync_cluster();  // the sums of all slices are there
+      add_slices<T, kRows>(c, shared, M, N, left, shape);
+    }
+    sync_cluster_relaxed();  // no block reads or tells another one any more
   }
 }
 
