@@ -96,8 +96,8 @@ function(add_gpu_test name label)
   foreach(wave IN LISTS waves)
     set(test ${name})
     set(environment "COURSE_CACHE_DIR=${CMAKE_BINARY_DIR}/code_cache")  # not the home folder's
-    if(CMAKE_CROSSCOMPILING_EMULATOR)  # tests start themselves with it
-      list(APPEND environment "COURSE_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
+    if(CMAKE_CROSSCOMPILING_EMULATOR)  # tests start themselves with it, and compile code for it
+      list(APPEND environment "COURSE_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}" "CXX=${CMAKE_CXX_COMPILER}")
     endif()
     if(wave)
       list(APPEND environment HIP_CPU_WAVE=${wave} HIP_CPU_POISON=1)
