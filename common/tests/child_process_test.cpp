@@ -23,7 +23,7 @@ TEST_CASE("both streams and the exit code of a program are known") {
 }
 
 TEST_CASE("a program that is not there is one line") {
-  if (emulator::leaves_out(emulator::kMissingPrograms)) return;
+  if (emulator::leaves_out(emulator::kMissingProgram)) return;
   CHECK(testing::what_of<std::runtime_error>([] { run({"no_such_program"}, 10, "/tmp"); }) ==
         "no_such_program is not found");
   CHECK(testing::what_of<std::runtime_error>([] { run({"/tmp"}, 10, "/tmp"); }) ==

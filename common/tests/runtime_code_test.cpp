@@ -220,7 +220,7 @@ size_t leftovers(const std::string& folder) {
 }  // namespace
 
 TEST_CASE("without a compiler it says so") {
-  if (emulator::leaves_out(emulator::kMissingPrograms)) return;
+  if (emulator::leaves_out(emulator::kMissingCompiler)) return;
   const Folder folder;
   CHECK(child_with("-u CXX PATH=" + folder.path.string())
             .says("refused: no compiler: g++ is not found"));
