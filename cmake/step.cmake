@@ -90,14 +90,16 @@ function(add_gpu_test name label)
     set(waves 32 64)
   endif()
   set(timeout 300)
-  if(COURSE_SANITIZE OR CMAKE_CROSSCOMPILING_EMULATOR)
+  if(COURSE_SANITIZE)
     set(timeout 900)
+  elseif(CMAKE_CROSSCOMPILING_EMULATOR)
+    set(timeout 1800)  # gemm_mixed_test takes 7 to 10 minutes
   endif()
   foreach(wave IN LISTS waves)
     set(test ${name})
     set(environment "COURSE_CACHE_DIR=${CMAKE_BINARY_DIR}/code_cache")  # not the home folder's
-    if(CMAKE_CROSSCOMPILING_EMULATOR)  # tests start themselves with it
-      list(APPEND environment "COURSE_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
+    if(CMAKE_CROSSCOMPILING_EMULATOR)  # tests start themselves with it, and compile code for it
+      list(APPEND environment "COURSE_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}" "CXX=${CMAKE_CXX_COMPILER}")
     endif()
     if(wave)
       list(APPEND environment HIP_CPU_WAVE=${wave} HIP_CPU_POISON=1)

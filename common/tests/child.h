@@ -45,9 +45,6 @@ inline std::string own_command() {
   return (emulator == nullptr ? "'" : std::string(emulator) + " '") + own_path() + "'";
 }
 
-// Whether this program runs in one, to which limits and the names in /proc/PID/exe belong.
-inline bool is_emulated() { return std::getenv("COURSE_EMULATOR") != nullptr; }
-
 // Runs the test case `name` of this very program, tagged [.child] so that it runs only when asked
 // for, with the given assignments in its environment.
 inline Outcome run_child(const std::string& name, const std::string& environment = "") {

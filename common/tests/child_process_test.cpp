@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/testing.h"
+#include "common/tests/emulator.h"
 
 using child_process::Ended;
 using child_process::run;
@@ -22,6 +23,7 @@ TEST_CASE("both streams and the exit code of a program are known") {
 }
 
 TEST_CASE("a program that is not there is one line") {
+  if (emulator::leaves_out(emulator::kMissingProgram)) return;
   CHECK(testing::what_of<std::runtime_error>([] { run({"no_such_program"}, 10, "/tmp"); }) ==
         "no_such_program is not found");
   CHECK(testing::what_of<std::runtime_error>([] { run({"/tmp"}, 10, "/tmp"); }) ==

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/testing.h"
-#include "common/tests/child.h"
+#include "common/tests/emulator.h"
 #include "common/timer.h"
 #include "stage0_infra/03_timing/arena.h"
 #include "stage0_infra/03_timing/launch_cost.h"
@@ -155,7 +155,8 @@ TEST_CASE("the limits are rates that a machine can have") {
     REQUIRE(bytes_per_s > 1e8);
     REQUIRE(bytes_per_s < 1e14);
   }
-  REQUIRE(limits.fma > (is_emulated() ? 1e6 : 1e8));  // an emulator computes each float by integers
+  // An emulator computes each float by integers.
+  REQUIRE(limits.fma > (emulator::is_here() ? 1e6 : 1e8));
   REQUIRE(limits.fma < 1e16);
 }
 
