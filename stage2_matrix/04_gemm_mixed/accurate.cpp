@@ -21,14 +21,16 @@ bool suits_three_products(const gemm::Product& p, const void* workspace) {
              gpu::multiprocessors() / 2;
 }
 
-// Its blocks have 256 x 128 tiles, one per multiprocessor at a time: a last round of few tiles
-// takes as long as a full one. Short sums are done before four stages are under way.
+// Its blocks have 256 x 128 tiles, one per multiprocessor at a time: fewer leave some without work.
+// Short sums are done before four stages are under way. Where blocks share the tiles of the last
+// round, the parts are added, too: on an H100 512 terms were too few for that, and 1024 enough.
 bool suits_ring(const gemm::Product& p, const void* workspace) {
-  constexpr size_t kManyTerms = 512;
+  constexpr size_t kManyTerms = 512, kManyShared = 1024;
   const size_t tiles = gpu::ceil_div(p.M, size_t{256}) * gpu::ceil_div(p.N, size_t{128});
   const size_t at_a_time = gpu::multiprocessors();
-  return has_sm90() && p.K >= kManyTerms && float_ring_takes(p, workspace) &&
-         10 * tiles >= 9 * at_a_time * gpu::ceil_div(tiles, at_a_time);
+  const bool shares = tiles > at_a_time && tiles % at_a_time > 0;
+  return has_sm90() && p.K >= (shares ? kManyShared : kManyTerms) &&
+         float_ring_takes(p, workspace) && 10 * tiles >= 9 * at_a_time;
 }
 
 }  // namespace

@@ -12,8 +12,9 @@
 
 namespace gemm_mixed {
 
-// What is enough for all versions: for float_ring the transposed copy of B in NT, for
-// three_products the two parts of A in NN. 0 on AMD.
+// What is enough for all versions on the current device: for float_ring the transposed copy of B in
+// NT and the sums of tiles that blocks share, for three_products the two parts of A in NN. 0 on
+// AMD.
 size_t workspace_bytes(const gemm::Product& p);
 size_t float_ring_bytes(const gemm::Product& p);
 size_t three_products_bytes(const gemm::Product& p);

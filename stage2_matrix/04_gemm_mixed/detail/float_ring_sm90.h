@@ -28,6 +28,29 @@ __device__ inline gemm::TileOrigin float_tile(unsigned tile, unsigned rows, unsi
   return {size_t{at.row} * FloatTile::kTileM, size_t{at.column} * FloatTile::kTileN};
 }
 
+using FloatSums = float[FloatTile::kThreadM][FloatTile::kThreadN];
+
+// The sums of a part of a tile, in memory: neighbouring threads have neighbouring places. Stores of
+// four sums at a time would want these in neighbouring registers, where the products would wait.
+inline constexpr size_t kFloatsOfPart = size_t{FloatTile::kTileM} * FloatTile::kTileN;
+__device__ inline size_t place_in_part(int i, int j, int thread) {
+  return static_cast<size_t>((i * FloatTile::kThreadN + j) * FloatTile::kThreads + thread);
+}
+__device__ inline void store_part(float* part, const FloatSums& sums, int thread) {
+  GPU_UNROLL
+  for (int i = 0; i < FloatTile::kThreadM; ++i) {
+    GPU_UNROLL
+    for (int j = 0; j < FloatTile::kThreadN; ++j) part[place_in_part(i, j, thread)] = sums[i][j];
+  }
+}
+__device__ inline void add_part(FloatSums& sums, const float* part, int thread) {
+  GPU_UNROLL
+  for (int i = 0; i < FloatTile::kThreadM; ++i) {
+    GPU_UNROLL
+    for (int j = 0; j < FloatTile::kThreadN; ++j) sums[i][j] += part[place_in_part(i, j, thread)];
+  }
+}
+
 // A K-major tile of A is a box: 256 rows of 32 numbers along K, swizzled. Other tiles are boxes of
 // 32 columns, one behind the other, whose rows are places along K, in order.
 struct FloatStage {
@@ -78,8 +101,8 @@ __device__ __forceinline__ void load_across(float (&fragment)[kCount], const flo
 
 // A multiply-add reads three registers. The even ones are in one bank, the odd ones in another, and
 // two of one bank take a cycle longer, unless the one before had the same number in the same place.
-// So the orders below go forwards and back: at each turn a number stays. Counted in the machine
-// code, 102 of 512 products wait in NN and 71 in TN; of rows in their order 161 and 133 (nvcc
+// So a number of A stays for a row of products, and the rows go forwards and back: at each turn a
+// number of B stays. Counted in the machine code, 100 of 512 products wait in NN and 33 in TN (nvcc
 // 13.0).
 
 // sums[j] += a * b[j]
@@ -92,61 +115,65 @@ __device__ __forceinline__ void add_row(float (&sums)[FloatTile::kThreadN], floa
   }
 }
 
-// sums[i][j] += a[i] * b[j], column by column: the even rows, then the odd ones, or back.
-__device__ __forceinline__ void add_columns(float (&sums)[FloatTile::kThreadM][FloatTile::kThreadN],
-                                            const float (&a)[FloatTile::kThreadM],
-                                            const float (&b)[FloatTile::kThreadN]) {
-  constexpr int kRows = FloatTile::kThreadM;
-  GPU_UNROLL
-  for (int j = 0; j < FloatTile::kThreadN; ++j) {
-    GPU_UNROLL
-    for (int turn = 0; turn < kRows; ++turn) {
-      const int place = j % 2 == 0 ? turn : kRows - 1 - turn;
-      const int i = place < kRows / 2 ? 2 * place : 2 * place - kRows + 1;
-      sums[i][j] += a[i] * b[j];
-    }
-  }
-}
-
 // A thread's numbers of A and B on their way from a stage to the products, for a chunk of four
 // places along K at a time. begin() loads the first numbers of a stage. multiply() takes the chunk
 // whose first numbers are in registers, and loads those of chunk `next_chunk` of stage `next`.
 //
-// Here the places along K of A lie in rows of their own (TN): 6 loads for 128 products.
+// Here the places along K of A lie in rows of their own (TN): a load brings four rows' numbers at
+// one place. The chunk's numbers of B are all in registers: 24 loads for 512 products.
 template <bool kKMajorA>
 struct FloatFragments {
   using Tile = FloatTile;
+  static constexpr int kGroups = Tile::kThreadM / 4;
 
   __device__ explicit FloatFragments(gemm::ThreadTile own)
       : own_a(place_of_column(own.row)), own_b(place_of_column(own.col)) {}
 
   __device__ __forceinline__ void begin(const FloatStage& stage) {
-    go_to(stage, 0);
-    load(0, 0);
-  }
-  __device__ __forceinline__ void multiply(float (&sums)[Tile::kThreadM][Tile::kThreadN],
-                                           const FloatStage& next, int next_chunk) {
+    from_a = first_of_a(stage, 0), from_b = first_of_b(stage, 0);
+    load_rows(0, 0, 0);
     GPU_UNROLL
-    for (int k = 0; k < Tile::kChunk; ++k) {
-      if (k + 1 == Tile::kChunk) go_to(next, next_chunk);
-      load((k + 1) % 2, (k + 1) % Tile::kChunk);
-      add_columns(sums, a[k % 2], b[k % 2]);
+    for (int k = 0; k < Tile::kChunk; ++k) load_row_of_b(k);
+  }
+  __device__ __forceinline__ void multiply(FloatSums& sums, const FloatStage& next,
+                                           int next_chunk) {
+    GPU_UNROLL
+    for (int group = 0; group < kGroups; ++group) {
+      const bool is_last = group + 1 == kGroups;
+      if (is_last) from_b = first_of_b(next, next_chunk);
+      GPU_UNROLL
+      for (int k = 0; k < Tile::kChunk; ++k) {
+        const int later = k + 1 == Tile::kChunk ? group + 1 : group;
+        if (later == kGroups) from_a = first_of_a(next, next_chunk);
+        load_rows((k + 1) % 2, later % kGroups, (k + 1) % Tile::kChunk);
+        GPU_UNROLL
+        for (int turn = 0; turn < 4; ++turn) {
+          const int row = turn < 2 ? 2 * turn : 2 * turn - 3;  // those in even registers first
+          add_row(sums[4 * group + row], a[k % 2][row], b[k], turn % 2 == 1);
+        }
+        if (is_last) load_row_of_b(k);
+      }
     }
   }
 
  private:
-  __device__ __forceinline__ void go_to(const FloatStage& stage, int chunk) {
-    from_a = stage.a + own_a + chunk * Tile::kChunk * Tile::kBox;
-    from_b = stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  __device__ __forceinline__ const float* first_of_a(const FloatStage& stage, int chunk) const {
+    return stage.a + own_a + chunk * Tile::kChunk * Tile::kBox;
   }
-  __device__ __forceinline__ void load(int to, int k) {
-    load_across(a[to], from_a + k * Tile::kBox, 4 * gemm::kLanesM);
-    load_across(b[to], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
+  __device__ __forceinline__ const float* first_of_b(const FloatStage& stage, int chunk) const {
+    return stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  }
+  // Place k of the chunk, of group `group` of the thread's rows.
+  __device__ __forceinline__ void load_rows(int to, int group, int k) {
+    load_across(a[to], from_a + k * Tile::kBox + place_of_column(group * 4 * gemm::kLanesM), 0);
+  }
+  __device__ __forceinline__ void load_row_of_b(int k) {
+    load_across(b[k], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
   }
 
   int own_a, own_b;              // where the thread's first numbers are in a tile
   const float *from_a, *from_b;  // and in this chunk
-  float a[2][Tile::kThreadM], b[2][Tile::kThreadN];
+  float a[2][4], b[Tile::kChunk][Tile::kThreadN];
 };
 
 // A is K-major (NN): a load brings a row's four places along K. The chunk's numbers of B are all in
@@ -166,8 +193,8 @@ struct FloatFragments<true> {
     GPU_UNROLL
     for (int k = 0; k < Tile::kChunk; ++k) load_row_of_b(k);
   }
-  __device__ __forceinline__ void multiply(float (&sums)[Tile::kThreadM][Tile::kThreadN],
-                                           const FloatStage& next, int next_chunk) {
+  __device__ __forceinline__ void multiply(FloatSums& sums, const FloatStage& next,
+                                           int next_chunk) {
     GPU_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
       const bool is_last = pair + 1 == kPairs;
