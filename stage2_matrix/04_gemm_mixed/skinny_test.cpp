@@ -83,6 +83,13 @@ TEMPLATE_TEST_CASE("skinny adds every product once, with few rows and one more",
   }
 }
 
+TEST_CASE("every slice of skinny goes round its ring") {
+  if (!can_run()) return;
+  // 44 steps in at most 4 slices of two tiles: 11 for each, where the ring has 8 stages.
+  auto problem = integer_problem<gpu::half>({128, 136, 2800});
+  REQUIRE_OK(problem.check(gemm_mixed::launch_skinny<gpu::half>, true));
+}
+
 TEMPLATE_TEST_CASE("skinny stays within its bound and gives the same bits every time", "[long]",
                    gpu::half, gpu::bfloat16) {
   if (!can_run()) return;
