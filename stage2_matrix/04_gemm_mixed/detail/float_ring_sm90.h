@@ -28,28 +28,7 @@ __device__ inline gemm::TileOrigin float_tile(unsigned tile, unsigned rows, unsi
   return {size_t{at.row} * FloatTile::kTileM, size_t{at.column} * FloatTile::kTileN};
 }
 
-using FloatSums = float[FloatTile::kThreadM][FloatTile::kThreadN];
-
-// The sums of a part of a tile, in memory: neighbouring threads have neighbouring places. Stores of
-// four sums at a time would want these in neighbouring registers, where the products would wait.
-inline constexpr size_t kFloatsOfPart = size_t{FloatTile::kTileM} * FloatTile::kTileN;
-__device__ inline size_t place_in_part(int i, int j, int thread) {
-  return static_cast<size_t>((i * FloatTile::kThreadN + j) * FloatTile::kThreads + thread);
-}
-__device__ inline void store_part(float* part, const FloatSums& sums, int thread) {
-  GPU_UNROLL
-  for (int i = 0; i < FloatTile::kThreadM; ++i) {
-    GPU_UNROLL
-    for (int j = 0; j < FloatTile::kThreadN; ++j) part[place_in_part(i, j, thread)] = sums[i][j];
-  }
-}
-__device__ inline void add_part(FloatSums& sums, const float* part, int thread) {
-  GPU_UNROLL
-  for (int i = 0; i < FloatTile::kThreadM; ++i) {
-    GPU_UNROLL
-    for (int j = 0; j < FloatTile::kThreadN; ++j) sums[i][j] += part[place_in_part(i, j, thread)];
-  }
-}
+using FloatSums = float[FloatTile::kThreadM][FloatTile::kThreadN];  // of a thread
 
 // A K-major tile of A is a box: 256 rows of 32 numbers along K, swizzled. Other tiles are boxes of
 // 32 columns, one behind the other, whose rows are places along K, in order.
@@ -115,6 +94,29 @@ __device__ __forceinline__ void add_row(float (&sums)[FloatTile::kThreadN], floa
   }
 }
 
+// A thread's numbers of B for a chunk of four places along K, all of them in registers.
+struct FloatsOfB {
+  using Tile = FloatTile;
+
+  __device__ explicit FloatsOfB(gemm::ThreadTile own) : own_b(place_of_column(own.col)) {}
+
+  __device__ __forceinline__ void go_to(const FloatStage& stage, int chunk) {
+    from = stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  }
+  __device__ __forceinline__ void load_row(int k) {
+    load_across(rows[k], from + k * Tile::kBox, 4 * gemm::kLanesN);
+  }
+  __device__ __forceinline__ void begin(const FloatStage& stage) {
+    go_to(stage, 0);
+    GPU_UNROLL
+    for (int k = 0; k < Tile::kChunk; ++k) load_row(k);
+  }
+
+  int own_b;  // where the thread's first number is in a tile
+  const float* from;
+  float rows[Tile::kChunk][Tile::kThreadN];
+};
+
 // A thread's numbers of A and B on their way from a stage to the products, for a chunk of four
 // places along K at a time. begin() loads the first numbers of a stage. multiply() takes the chunk
 // whose first numbers are in registers, and loads those of chunk `next_chunk` of stage `next`.
@@ -127,53 +129,47 @@ struct FloatFragments {
   static constexpr int kGroups = Tile::kThreadM / 4;
 
   __device__ explicit FloatFragments(gemm::ThreadTile own)
-      : own_a(place_of_column(own.row)), own_b(place_of_column(own.col)) {}
+      : own_a(place_of_column(own.row)), b(own) {}
 
   __device__ __forceinline__ void begin(const FloatStage& stage) {
-    from_a = first_of_a(stage, 0), from_b = first_of_b(stage, 0);
+    go_to(stage, 0);
     load_rows(0, 0, 0);
-    GPU_UNROLL
-    for (int k = 0; k < Tile::kChunk; ++k) load_row_of_b(k);
+    b.begin(stage);
   }
   __device__ __forceinline__ void multiply(FloatSums& sums, const FloatStage& next,
                                            int next_chunk) {
     GPU_UNROLL
     for (int group = 0; group < kGroups; ++group) {
       const bool is_last = group + 1 == kGroups;
-      if (is_last) from_b = first_of_b(next, next_chunk);
+      if (is_last) b.go_to(next, next_chunk);
       GPU_UNROLL
       for (int k = 0; k < Tile::kChunk; ++k) {
         const int later = k + 1 == Tile::kChunk ? group + 1 : group;
-        if (later == kGroups) from_a = first_of_a(next, next_chunk);
+        if (later == kGroups) go_to(next, next_chunk);
         load_rows((k + 1) % 2, later % kGroups, (k + 1) % Tile::kChunk);
         GPU_UNROLL
         for (int turn = 0; turn < 4; ++turn) {
           const int row = turn < 2 ? 2 * turn : 2 * turn - 3;  // those in even registers first
-          add_row(sums[4 * group + row], a[k % 2][row], b[k], turn % 2 == 1);
+          add_row(sums[4 * group + row], a[k % 2][row], b.rows[k], turn % 2 == 1);
         }
-        if (is_last) load_row_of_b(k);
+        if (is_last) b.load_row(k);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ const float* first_of_a(const FloatStage& stage, int chunk) const {
-    return stage.a + own_a + chunk * Tile::kChunk * Tile::kBox;
-  }
-  __device__ __forceinline__ const float* first_of_b(const FloatStage& stage, int chunk) const {
-    return stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
+  __device__ __forceinline__ void go_to(const FloatStage& stage, int chunk) {
+    from_a = stage.a + own_a + chunk * Tile::kChunk * Tile::kBox;
   }
   // Place k of the chunk, of group `group` of the thread's rows.
   __device__ __forceinline__ void load_rows(int to, int group, int k) {
     load_across(a[to], from_a + k * Tile::kBox + place_of_column(group * 4 * gemm::kLanesM), 0);
   }
-  __device__ __forceinline__ void load_row_of_b(int k) {
-    load_across(b[k], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
-  }
 
-  int own_a, own_b;              // where the thread's first numbers are in a tile
-  const float *from_a, *from_b;  // and in this chunk
-  float a[2][4], b[Tile::kChunk][Tile::kThreadN];
+  int own_a;            // where the thread's first number of A is in a tile
+  const float* from_a;  // and in this chunk
+  float a[2][4];
+  FloatsOfB b;
 };
 
 // A is K-major (NN): a load brings a row's four places along K. The chunk's numbers of B are all in
@@ -184,28 +180,26 @@ struct FloatFragments<true> {
   static constexpr int kPairs = Tile::kThreadM / 2;
 
   __device__ explicit FloatFragments(gemm::ThreadTile own)
-      : own_a(own.row * Tile::kTileK + own.row % 8 * Tile::kChunk),
-        own_b(place_of_column(own.col)) {}
+      : own_a(own.row * Tile::kTileK + own.row % 8 * Tile::kChunk), b(own) {}
 
   __device__ __forceinline__ void begin(const FloatStage& stage) {
     go_to(stage, 0);
     load_rows(0, 0);
-    GPU_UNROLL
-    for (int k = 0; k < Tile::kChunk; ++k) load_row_of_b(k);
+    b.begin(stage);
   }
   __device__ __forceinline__ void multiply(FloatSums& sums, const FloatStage& next,
                                            int next_chunk) {
     GPU_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
       const bool is_last = pair + 1 == kPairs;
-      if (is_last) go_to(next, next_chunk);
+      if (is_last) go_to(next, next_chunk), b.go_to(next, next_chunk);
       load_rows((pair + 1) % 2, (pair + 1) % kPairs);
       GPU_UNROLL
       for (int k = 0; k < Tile::kChunk; ++k) {
         GPU_UNROLL
         for (int row = 0; row < 2; ++row)
-          add_row(sums[2 * pair + row], a[pair % 2][row][k], b[k], row == 1);
-        if (is_last) load_row_of_b(k);
+          add_row(sums[2 * pair + row], a[pair % 2][row][k], b.rows[k], row == 1);
+        if (is_last) b.load_row(k);
       }
     }
   }
@@ -216,7 +210,6 @@ struct FloatFragments<true> {
     const int first = own_a ^ chunk * Tile::kChunk;
     GPU_UNROLL
     for (int i = 0; i < 4; ++i) rows[i] = stage.a + (first ^ i * Tile::kChunk);
-    from_b = stage.b + own_b + chunk * Tile::kChunk * Tile::kBox;
   }
   // Rows 2 pair and 2 pair + 1 of the thread's 16.
   __device__ __forceinline__ void load_rows(int to, int pair) {
@@ -229,13 +222,11 @@ struct FloatFragments<true> {
       to_row[0] = four.x, to_row[1] = four.y, to_row[2] = four.z, to_row[3] = four.w;
     }
   }
-  __device__ __forceinline__ void load_row_of_b(int k) {
-    load_across(b[k], from_b + k * Tile::kBox, 4 * gemm::kLanesN);
-  }
 
-  int own_a, own_b;
-  const float *rows[4], *from_b;
-  float a[2][2][Tile::kChunk], b[Tile::kChunk][Tile::kThreadN];
+  int own_a;
+  const float* rows[4];
+  float a[2][2][Tile::kChunk];
+  FloatsOfB b;
 };
 
 }  // namespace gemm_mixed

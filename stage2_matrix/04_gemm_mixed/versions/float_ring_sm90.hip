@@ -6,7 +6,7 @@
 #include "stage2_matrix/03_gemm/detail/epilogue.h"
 #include "stage2_matrix/03_gemm/gemm.h"
 #include "stage2_matrix/04_gemm_mixed/accurate.h"
-#include "stage2_matrix/04_gemm_mixed/detail/float_ring_sm90.h"
+#include "stage2_matrix/04_gemm_mixed/detail/float_parts_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tile_shares.h"
 
 namespace gemm_mixed {
