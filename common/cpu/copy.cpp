@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "common/cpu/internal.h"
+#include "common/in_parallel.h"
 
 namespace cpu {
 
@@ -15,17 +14,9 @@ namespace {
 
 // Runs work(first, last) over [0, bytes), on all threads where that pays for starting them.
 template <class Work>
-void in_parallel(size_t bytes, Work work) {
+void on_threads(size_t bytes, Work work) {
   constexpr size_t kWorthAThread = size_t{16} << 20;
-  const size_t threads = std::min<size_t>(static_cast<size_t>(device().threads),
-                                          std::max<size_t>(1, bytes / kWorthAThread));
-  const size_t share = bytes / threads + 1;
-  std::vector<std::thread> helpers;
-  for (size_t t = 1; t < threads; ++t)
-    helpers.emplace_back(
-        [=] { work(std::min(bytes, t * share), std::min(bytes, (t + 1) * share)); });
-  work(size_t{0}, std::min(bytes, share));
-  for (std::thread& helper : helpers) helper.join();
+  in_parallel(bytes, kWorthAThread, static_cast<size_t>(device().threads), work);
 }
 
 // One copy of `rows` rows; a plain copy is one row.
@@ -82,7 +73,7 @@ void run_copy(const Copy& copy) {
   char* to = static_cast<char*>(copy.to);
   const char* from = static_cast<const char*>(copy.from);
   if (copy.rows == 1) {
-    in_parallel(copy.row_bytes, [=](size_t first, size_t last) {
+    on_threads(copy.row_bytes, [=](size_t first, size_t last) {
       std::memcpy(to + first, from + first, last - first);
     });
   } else {
@@ -175,7 +166,7 @@ hipError_t before_waiting_call() {
 }  // namespace
 
 void fill_bytes(void* to, int value, size_t bytes) {
-  in_parallel(bytes, [=](size_t first, size_t last) {
+  on_threads(bytes, [=](size_t first, size_t last) {
     std::memset(static_cast<char*>(to) + first, value, last - first);
   });
 }

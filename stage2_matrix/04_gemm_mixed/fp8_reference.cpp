@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/in_parallel.h"
 #include "common/rounding.h"
 
 namespace gemm_mixed {
 
 namespace {
 
-constexpr std::size_t kGroup = 16;     // products that are added at a time
-constexpr double kCut = 0x1p-13;       // of the largest number present, whose fraction is 0
-constexpr std::size_t kTogether = 16;  // rows whose sums are computed at the same time
+constexpr std::size_t kGroup = 16;            // products that are added at a time
+constexpr double kCut = 0x1p-13;              // of the largest number present, whose fraction is 0
+constexpr std::size_t kColumnsOfThread = 64;  // at least
+constexpr std::size_t kTogether = 16;         // rows whose sums are computed at the same time
 
 // The largest power of two that is not larger than x >= 0.
 double without_fraction(double x) {
@@ -64,22 +66,24 @@ Fp8Reference gemm_fp8_cpu(const std::vector<gpu::fp8>& a, const std::vector<gpu:
     for (std::size_t k = 0; k < K; ++k)
       for (std::size_t r = 0; r < kTogether; ++r)
         columns_of_a[k * kTogether + r] = r < count ? decoded[a[(first + r) * K + k].bits] : 0;
-    for (std::size_t n = 0; n < N; ++n) {
-      Elements sums;
-      for (std::size_t begin = 0; begin < K; begin += kGroup) {
-        sums.begin_group();
-        for (std::size_t k = begin; k < std::min(begin + kGroup, K); ++k)
-          sums.add(&columns_of_a[k * kTogether], decoded[b[n * K + k].bits]);
-        sums.end_group();
+    in_parallel(N, kColumnsOfThread, [&](std::size_t first_column, std::size_t end_column) {
+      for (std::size_t n = first_column; n < end_column; ++n) {
+        Elements sums;
+        for (std::size_t begin = 0; begin < K; begin += kGroup) {
+          sums.begin_group();
+          for (std::size_t k = begin; k < std::min(begin + kGroup, K); ++k)
+            sums.add(&columns_of_a[k * kTogether], decoded[b[n * K + k].bits]);
+          sums.end_group();
+        }
+        for (std::size_t r = 0; r < count; ++r) {
+          const std::size_t i = (first + r) * N + n;
+          const double of_products =
+              rounding::kLambda * std::sqrt(kGroup * sums.squares_of_largest[r]);
+          result.value[i] = sums.value[r];
+          result.bound[i] = kCut * grown * (2 * sums.sum_of_largest[r] + of_products);
+        }
       }
-      for (std::size_t r = 0; r < count; ++r) {
-        const std::size_t i = (first + r) * N + n;
-        const double of_products =
-            rounding::kLambda * std::sqrt(kGroup * sums.squares_of_largest[r]);
-        result.value[i] = sums.value[r];
-        result.bound[i] = kCut * grown * (2 * sums.sum_of_largest[r] + of_products);
-      }
-    }
+    });
   }
   return result;
 }

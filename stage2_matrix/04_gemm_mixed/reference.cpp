@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/half.h"
+#include "common/in_parallel.h"
 
 namespace gemm_mixed {
 
@@ -11,10 +12,10 @@ template <class T>
 rounding::Sums gemm_mixed_cpu(const std::vector<T>& a, const std::vector<T>& b, std::size_t rows,
                               std::size_t N, std::size_t K) {
   rounding::Sums sums(rows * N);
-  constexpr std::size_t kColumns = 1024;  // few enough for the sums to stay in the cache
-  double b_row[kColumns];
-  for (std::size_t begin = 0; begin < N; begin += kColumns) {
+  constexpr std::size_t kColumns = 512;  // few enough for the sums to stay in the cache
+  const auto add_block = [&](std::size_t begin) {
     const std::size_t columns = std::min(kColumns, N - begin);
+    double b_row[kColumns];
     for (std::size_t k = 0; k < K; ++k) {
       for (std::size_t j = 0; j < columns; ++j)
         b_row[j] = static_cast<double>(gpu::to_float(b[k * N + begin + j]));
@@ -29,7 +30,10 @@ rounding::Sums gemm_mixed_cpu(const std::vector<T>& a, const std::vector<T>& b, 
         }
       }
     }
-  }
+  };
+  in_parallel((N + kColumns - 1) / kColumns, 1, [&](std::size_t first, std::size_t last) {
+    for (std::size_t block = first; block < last; ++block) add_block(block * kColumns);
+  });
   return sums;
 }
 
