@@ -73,16 +73,22 @@ __device__ __forceinline__ void multiply_stage(SkinnySums<kRows>& sums,
 }
 
 // Stores the warp group's sums of a tile to `to`, whose rows are `pitch` floats: those of the first
-// `rows` rows and `columns` columns.
+// `rows` rows and `columns` columns. A thread has two columns, 8 apart: one question for each.
 template <int kRows>
 __device__ inline void store_sums(float* to, size_t pitch, size_t rows, size_t columns,
                                   const SkinnySums<kRows>& sums) {
-  const unsigned warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const unsigned warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, first = lane % 4 * 2;
   GPU_UNROLL
-  for (unsigned j = 0; j < kRows / 2; ++j) {
-    const size_t row = j / 4 * 8 + lane % 4 * 2 + j % 2;
-    const size_t column = warp * 16 + lane / 4 + j % 4 / 2 * 8;
-    if (row < rows && column < columns) to[row * pitch + column] = sums[j];
+  for (unsigned half = 0; half < 2; ++half) {
+    const size_t column = warp * 16 + lane / 4 + half * 8;
+    if (column >= columns) return;
+    float* row = to + first * pitch + column;
+    GPU_UNROLL
+    for (unsigned j = 0; j < kRows / 8; ++j, row += 8 * pitch) {
+      const float* two = sums + j * 4 + half * 2;
+      if (j * 8 + first < rows) row[0] = two[0];
+      if (j * 8 + first + 1 < rows) row[pitch] = two[1];
+    }
   }
 }
 
