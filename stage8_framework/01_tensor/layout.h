@@ -25,8 +25,14 @@ enum class Dtype : unsigned char { f32, f64, f16, bf16, i32, i64, u8, boolean };
 inline constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16,
                                     Dtype::i32, Dtype::i64, Dtype::u8,  Dtype::boolean};
 
-size_t size_of(Dtype dtype);       // bytes of an element: 1, 2, 4 or 8
-const char* name_of(Dtype dtype);  // "f32", ..., "bool"
+inline constexpr struct {
+  const char* name;
+  size_t bytes;
+} kDtypeRows[] = {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2},
+                  {"i32", 4}, {"i64", 8}, {"u8", 1},  {"bool", 1}};
+// Bytes of an element, and its type's name.
+inline size_t size_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].bytes; }
+inline const char* name_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].name; }
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -89,11 +95,7 @@ struct Layout {
   Layout squeeze(std::int64_t axis) const;
   Layout unsqueeze(std::int64_t axis) const;
 
-  std::int64_t elements() const {
-    std::int64_t product = 1;
-    for (const std::int64_t extent : shape) product *= extent;
-    return product;
-  }
+  std::int64_t elements() const;
   bool is_contiguous() const;  // row-major without gaps, wherever it begins
   // Whether two indices may lead to one element. Exact for views of what is contiguous.
   bool overlaps_itself() const;
