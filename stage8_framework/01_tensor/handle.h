@@ -165,11 +165,12 @@ class Tensor {
   static void require_elements(const Shape& shape, size_t count);
   void require_dtype(Dtype dtype) const;
 
+  // What every call asks for lies together.
   std::shared_ptr<Storage> storage_;
   void* data_ = nullptr;  // computed once: neither the storage nor the layout changes
-  Layout layout_;
   Dtype dtype_ = Dtype::f32;
   std::shared_ptr<AutogradSlot> autograd_;  // nullptr: no gradient is wanted
+  Layout layout_;
 };
 
 }  // namespace framework

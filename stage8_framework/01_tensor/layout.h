@@ -59,8 +59,8 @@ class Shape {
   std::string text() const;  // "(2,3,4)"
 
  private:
-  std::int64_t values_[kMaxRank] = {};
   size_t rank_ = 0;
+  std::int64_t values_[kMaxRank] = {};
 };
 bool operator==(const Shape& a, const Shape& b);
 inline bool operator!=(const Shape& a, const Shape& b) { return !(a == b); }
