@@ -25,12 +25,12 @@ enum class Dtype : unsigned char { f32, f64, f16, bf16, i32, i64, u8, boolean };
 inline constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16,
                                     Dtype::i32, Dtype::i64, Dtype::u8,  Dtype::boolean};
 
-inline constexpr struct {
+struct DtypeRow {
   const char* name;
-  size_t bytes;
-} kDtypeRows[] = {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2},
-                  {"i32", 4}, {"i64", 8}, {"u8", 1},  {"bool", 1}};
-// Bytes of an element, and its type's name.
+  size_t bytes;  // of an element: 1, 2, 4 or 8
+};
+inline constexpr DtypeRow kDtypeRows[] = {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2},
+                                          {"i32", 4}, {"i64", 8}, {"u8", 1},  {"bool", 1}};
 inline size_t size_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].bytes; }
 inline const char* name_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].name; }
 
