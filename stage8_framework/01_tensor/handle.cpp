@@ -33,6 +33,13 @@ void require_inside(const char* operation, const Layout& layout, Dtype dtype, si
 
 Tensor::AutogradHooks Tensor::autograd_hooks = {};
 
+Tensor::Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype)
+    : storage_(std::move(storage)), dtype_(dtype), layout_(layout) {
+  if (elements() != 0)
+    data_ = static_cast<char*>(storage_->data()) +
+            layout.offset * static_cast<std::int64_t>(size_of(dtype));
+}
+
 Tensor Tensor::empty(Device& device, const Shape& shape, Dtype dtype) {
   const Layout layout = Layout::contiguous(shape);
   const size_t bytes = bytes_of(layout, dtype);

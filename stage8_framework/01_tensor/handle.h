@@ -73,11 +73,7 @@ class Tensor {
   bool is_contiguous() const { return layout_.is_contiguous(); }
   // The device address of element (0, ..., 0). What writes there tells count_write() its name, a
   // literal.
-  void* data() const {
-    if (elements() == 0) return nullptr;
-    return static_cast<char*>(storage_->data()) +
-           layout_.offset * static_cast<std::int64_t>(size_of(dtype_));
-  }
+  void* data() const { return data_; }
   std::uint64_t version() const { return storage_->version(); }
   const char* last_writer() const { return storage_->last_writer(); }
   void count_write(const char* operation) const { storage_->count_write(operation); }
@@ -157,8 +153,7 @@ class Tensor {
   static AutogradHooks autograd_hooks;
 
  private:
-  Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype)
-      : storage_(std::move(storage)), layout_(layout), dtype_(dtype) {}
+  Tensor(std::shared_ptr<Storage> storage, const Layout& layout, Dtype dtype);
   template <class... Numbers>
   Tensor seen(const Layout& layout, Derivation::Kind kind, Numbers... numbers) const {
     return seen(layout, Derivation{kind, {numbers...}});
@@ -170,10 +165,12 @@ class Tensor {
   static void require_elements(const Shape& shape, size_t count);
   void require_dtype(Dtype dtype) const;
 
+  // What every call asks for lies together.
   std::shared_ptr<Storage> storage_;
-  Layout layout_;
+  void* data_ = nullptr;  // computed once: neither the storage nor the layout changes
   Dtype dtype_ = Dtype::f32;
   std::shared_ptr<AutogradSlot> autograd_;  // nullptr: no gradient is wanted
+  Layout layout_;
 };
 
 }  // namespace framework

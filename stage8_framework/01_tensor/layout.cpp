@@ -10,13 +10,6 @@ namespace framework {
 
 namespace {
 
-struct DtypeRow {
-  const char* name;
-  size_t bytes;
-};
-constexpr DtypeRow kRows[] = {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2},
-                              {"i32", 4}, {"i64", 8}, {"u8", 1},  {"bool", 1}};
-
 [[noreturn]] void refuse(const char* operation, const Shape& shape, const std::string& reason) {
   throw std::invalid_argument(std::string(operation) + " of " + shape.text() + ": " + reason);
 }
@@ -62,9 +55,6 @@ Layout row_major(const Shape& shape) {
 
 }  // namespace
 
-size_t size_of(Dtype dtype) { return kRows[static_cast<size_t>(dtype)].bytes; }
-const char* name_of(Dtype dtype) { return kRows[static_cast<size_t>(dtype)].name; }
-
 // ---- Shape ------------------------------------------------------------------------------------
 
 Shape::Shape(const std::int64_t* values, size_t rank) : rank_(rank) {
@@ -103,7 +93,10 @@ std::string Shape::text() const {
 }
 
 bool operator==(const Shape& a, const Shape& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  if (a.rank() != b.rank()) return false;
+  for (size_t axis = 0; axis < a.rank(); ++axis)
+    if (a[axis] != b[axis]) return false;
+  return true;
 }
 
 bool operator==(const Layout& a, const Layout& b) {
@@ -245,6 +238,14 @@ Layout Layout::reshape(const Shape& asked) const {
 }
 
 // ---- What a layout is like --------------------------------------------------------------------
+
+// Ends at the first 0. A loop that always goes on would become vector instructions for many numbers
+// at a time: eight at most are multiplied sooner than the code for that is loaded.
+std::int64_t Layout::elements() const {
+  std::int64_t product = 1;
+  for (size_t axis = 0; axis < shape.rank() && product != 0; ++axis) product *= shape[axis];
+  return product;
+}
 
 bool Layout::is_contiguous() const {
   std::int64_t stride = 1;

@@ -25,8 +25,14 @@ enum class Dtype : unsigned char { f32, f64, f16, bf16, i32, i64, u8, boolean };
 inline constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16,
                                     Dtype::i32, Dtype::i64, Dtype::u8,  Dtype::boolean};
 
-size_t size_of(Dtype dtype);       // bytes of an element: 1, 2, 4 or 8
-const char* name_of(Dtype dtype);  // "f32", ..., "bool"
+struct DtypeRow {
+  const char* name;
+  size_t bytes;  // of an element: 1, 2, 4 or 8
+};
+inline constexpr DtypeRow kDtypeRows[] = {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2},
+                                          {"i32", 4}, {"i64", 8}, {"u8", 1},  {"bool", 1}};
+inline size_t size_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].bytes; }
+inline const char* name_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].name; }
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -53,8 +59,8 @@ class Shape {
   std::string text() const;  // "(2,3,4)"
 
  private:
-  std::int64_t values_[kMaxRank] = {};
   size_t rank_ = 0;
+  std::int64_t values_[kMaxRank] = {};
 };
 bool operator==(const Shape& a, const Shape& b);
 inline bool operator!=(const Shape& a, const Shape& b) { return !(a == b); }
@@ -89,11 +95,7 @@ struct Layout {
   Layout squeeze(std::int64_t axis) const;
   Layout unsqueeze(std::int64_t axis) const;
 
-  std::int64_t elements() const {
-    std::int64_t product = 1;
-    for (const std::int64_t extent : shape) product *= extent;
-    return product;
-  }
+  std::int64_t elements() const;
   bool is_contiguous() const;  // row-major without gaps, wherever it begins
   // Whether two indices may lead to one element. Exact for views of what is contiguous.
   bool overlaps_itself() const;

@@ -14,7 +14,7 @@ namespace framework {
 
 struct CCall {
   CourseCall call;
-  CourseTensor inputs[kMaxInputs], outputs[kMaxOutputs];
+  CourseTensor tensors[kMaxInputs + kMaxOutputs];  // the inputs, then the outputs
 };
 
 // Fills `to` from `call`, whose outputs are allocated; an input that is undefined is absent. The

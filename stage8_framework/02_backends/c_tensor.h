@@ -27,11 +27,13 @@ inline size_t extent(const CourseTensor& t, int axis) {
   return static_cast<size_t>(t.extent[axis < 0 ? t.rank + axis : axis]);
 }
 
-inline size_t elements(const CourseTensor& t) {
+// The product of the first extents. Ends at a 0, as Layout::elements() does, and for its reason.
+inline size_t product_of_extents(const CourseTensor& t, int axes) {
   size_t product = 1;
-  for (int axis = 0; axis < t.rank; ++axis) product *= extent(t, axis);
+  for (int axis = 0; axis < axes && product != 0; ++axis) product *= extent(t, axis);
   return product;
 }
+inline size_t elements(const CourseTensor& t) { return product_of_extents(t, t.rank); }
 
 // Row-major without gaps. An absent tensor is, and one of no elements.
 inline bool is_contiguous(const CourseTensor& t) {
@@ -44,13 +46,19 @@ inline bool is_contiguous(const CourseTensor& t) {
   return follows || expected == 0;
 }
 
+// Of one shape, and at the same strides wherever an axis has more than one element.
+inline bool lies_as(const CourseTensor& a, const CourseTensor& b) {
+  if (a.rank != b.rank) return false;
+  for (int axis = 0; axis < a.rank; ++axis)
+    if (a.extent[axis] != b.extent[axis] ||
+        (a.stride[axis] != b.stride[axis] && a.extent[axis] != 1))
+      return false;
+  return true;
+}
+
 // As rows of the last axis.
 inline size_t columns(const CourseTensor& t) { return t.rank == 0 ? 1 : extent(t, -1); }
-inline size_t rows(const CourseTensor& t) {
-  size_t product = 1;
-  for (int axis = 0; axis + 1 < t.rank; ++axis) product *= extent(t, axis);
-  return product;
-}
+inline size_t rows(const CourseTensor& t) { return product_of_extents(t, t.rank - 1); }
 
 // The last two axes of a tensor as a BLAS takes a matrix: row-major, or transposed.
 struct Matrix {

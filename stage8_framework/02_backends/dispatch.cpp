@@ -166,7 +166,7 @@ bool is_taken_dense(PluginDevice& device, Seat& seat, const Call& call, CCall& c
     const Tensor& t = call.inputs[i];
     if (!t.is_defined() || t.is_contiguous()) continue;
     strides[i] = Layout::contiguous(t.shape()).strides;
-    c.inputs[i].stride = strides[i].begin();
+    c.tensors[i].stride = strides[i].begin();
     changes = true;
   }
   const bool is_taken = changes && refusal(seat, call, c) == nullptr;

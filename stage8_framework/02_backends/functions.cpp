@@ -18,25 +18,26 @@ Call call_of(const char* name, Tensors inputs, Attributes attributes) {
   return call;
 }
 // `out`: its outputs, undefined where they shall be allocated.
-Call done(const char* name, Tensors inputs, Attributes attributes, const Triple& out = {}) {
+Call done(const char* name, Tensors inputs, Attributes attributes, Tensors out = {}) {
   Call call = call_of(name, inputs, attributes);
-  call.outputs[0] = out.first, call.outputs[1] = out.second, call.outputs[2] = out.third;
-  const auto is_given = [](const Tensor& t) { return t.is_defined(); };
-  if (std::any_of(call.outputs, call.outputs + kMaxOutputs, is_given))
-    call.output_count = call.op->output_count;
+  Tensor* output = call.outputs;
+  for (const Tensor* given : out) {
+    if (given->is_defined()) *output = *given, call.output_count = call.op->output_count;
+    ++output;
+  }
   run(call);
   return call;
 }
 
 Tensor only(const char* name, Tensors inputs, Attributes attributes = {}, const Tensor& out = {}) {
-  return done(name, inputs, attributes, {out, {}, {}}).outputs[0];
+  return done(name, inputs, attributes, {&out}).outputs[0];
 }
 Pair pair(const char* name, Tensors inputs, Attributes attributes, const Pair& out = {}) {
-  const Call call = done(name, inputs, attributes, {out.first, out.second, {}});
+  const Call call = done(name, inputs, attributes, {&out.first, &out.second});
   return {call.outputs[0], call.outputs[1]};
 }
 Triple triple(const char* name, Tensors inputs, Attributes attributes, const Triple& out = {}) {
-  const Call call = done(name, inputs, attributes, out);
+  const Call call = done(name, inputs, attributes, {&out.first, &out.second, &out.third});
   return {call.outputs[0], call.outputs[1], call.outputs[2]};
 }
 
@@ -94,7 +95,7 @@ Tensor copy(const Tensor& a) { return only("copy", {&a}); }
 Tensor cast(const Tensor& a, Dtype dtype) {
   return only("cast", {&a}, {static_cast<double>(dtype)});
 }
-void fill(const Tensor& out, double value) { done("fill", {}, {value}, {out, {}, {}}); }
+void fill(const Tensor& out, double value) { done("fill", {}, {value}, {&out}); }
 Tensor full(Device& device, const Shape& shape, double value, Dtype dtype) {
   const Tensor out = Tensor::empty(device, shape, dtype);
   fill(out, value);
@@ -302,14 +303,14 @@ void optimizer_step(const Tensor& w, const Tensor& state, const Tensor& step, co
   done("optimizer_step", {&grad, &rate},
        {static_cast<double>(rule.kind), rounded(rule.momentum), rounded(rule.beta1),
         rounded(rule.beta2), rounded(rule.epsilon), rounded(rule.weight_decay)},
-       {w, state, step});
+       {&w, &state, &step});
 }
 void dropout_mask(const Tensor& mask, const Tensor& step, double p, std::uint64_t seed) {
   if (seed > std::uint64_t{kLargestSeed})  // not every number above it is a double
     throw std::invalid_argument("dropout_mask: the seed must be 2^53 at most, not " +
                                 std::to_string(seed));
-  done("dropout_mask", {}, {p, static_cast<double>(seed)}, {mask, step, {}});
+  done("dropout_mask", {}, {p, static_cast<double>(seed)}, {&mask, &step});
 }
-void count_up(const Tensor& step) { done("count_up", {}, {}, {step, {}, {}}); }
+void count_up(const Tensor& step) { done("count_up", {}, {}, {&step}); }
 
 }  // namespace framework

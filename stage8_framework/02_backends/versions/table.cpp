@@ -25,10 +25,11 @@ void to_c(const Call& call, CCall* to) {
             static_cast<std::int32_t>(from.rank()), static_cast<std::int32_t>(from.dtype())};
     // end exercise
   };
-  for (int i = 0; i < call.input_count; ++i) to->inputs[i] = tensor(call.inputs[i]);
-  for (int i = 0; i < call.output_count; ++i) to->outputs[i] = tensor(call.outputs[i]);
-  to->call = {0,          0,           call.input_count, call.output_count,
-              to->inputs, to->outputs, call.attributes,  nullptr};
+  CourseTensor* const outputs = to->tensors + call.input_count;
+  for (int i = 0; i < call.input_count; ++i) to->tensors[i] = tensor(call.inputs[i]);
+  for (int i = 0; i < call.output_count; ++i) outputs[i] = tensor(call.outputs[i]);
+  to->call = {0,           0,       call.input_count, call.output_count,
+              to->tensors, outputs, call.attributes,  nullptr};
 }
 
 }  // namespace framework
