@@ -107,9 +107,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(SpecializedTile::kThreads, 1)
 // large + small = a    a (M, K), the parts (M, 4 chunks), with zeros from column K on.
 // Fixes : the kernel above wants both parts of A in shared memory, where wgmma reads them. Each
 //         block that reads a tile would have to split it there.
-// Idea  : A is split once, before. Rows of any length get parts that the TMA takes. Power limits the
-//         kernel above: with warps of its own that split there it was no faster at 4096^3, and 7%
-//         slower at 8192^3 (H100).
+// Idea  : A is split once, before. Rows of any length get parts that the TMA takes. With two or
+//         three warps of the kernel above that split there, 4096^3 was no faster on an H100 and
+//         8192^3 7% slower: power limits it, and every block splits again.
 // Thread: a chunk, four neighbouring elements of a row, of every gridDim.y-th row.
 // Costs : 12 bytes of global memory per element of A, and a workspace as large as two A.
 static __global__ void split_matrix(uint4* large, uint4* small, const float* a, size_t M, size_t K,
