@@ -46,13 +46,16 @@ inline bool is_contiguous(const CourseTensor& t) {
   return follows || expected == 0;
 }
 
-// Of one shape, and at the same strides wherever an axis has more than one element.
+// Has `a`, which is broadcast to `b`, an element of its own for each of b's, and does it lie as b
+// does? Its axes are b's last ones; where b has one element, the stride says nothing.
 inline bool lies_as(const CourseTensor& a, const CourseTensor& b) {
-  if (a.rank != b.rank) return false;
-  for (int axis = 0; axis < a.rank; ++axis)
-    if (a.extent[axis] != b.extent[axis] ||
-        (a.stride[axis] != b.stride[axis] && a.extent[axis] != 1))
+  const int first = b.rank - a.rank;
+  for (int axis = 0; axis < b.rank; ++axis) {
+    if (b.extent[axis] == 1) continue;
+    if (axis < first || a.extent[axis - first] != b.extent[axis] ||
+        a.stride[axis - first] != b.stride[axis])
       return false;
+  }
   return true;
 }
 

@@ -293,6 +293,23 @@ TEST_CASE("every kernel that a backend has a name for") {
   }
 }
 
+TEST_CASE("kernels of 1.1 take arrays of one shape, but for axes of one element in front") {
+  const Op& add = framework::op_named("add");
+  const Input three = dense({3}, {1, 2, 3}), row = dense({1, 3}, {10, 20, 30});
+  for (const TestCall& call : {TestCall{&add, {three, row}, {}}, TestCall{&add, {row, three}, {}}})
+    for (const std::int32_t kernel : {0, 1}) {
+      const Outcome got = own()->run(call, *own(), kernel);
+      REQUIRE(got.refusal + got.failure == "");
+      CHECK(got.outputs[0].values() == std::vector<double>{11, 22, 33});
+    }
+  const std::string refusal = "1.1 takes arrays of one shape without gaps";
+  const Input rows = dense({2, 3}, {1, 2, 3, 4, 5, 6});
+  CHECK(own()->run({&add, {three, rows}, {}}, *own(), 1).refusal == refusal);
+  CHECK(own()->run({&add, {row, rows}, {}}, *own(), 1).refusal == refusal);
+  const Input turned{Layout::contiguous({3, 2}).transpose(0, 1), rows.dtype, rows.storage};
+  CHECK(own()->run({&add, {turned, rows}, {}}, *own(), 1).refusal == refusal);
+}
+
 TEST_CASE("own has one kernel for factors of 16 bits") {
   for (const char* const name : {"matmul", "linear", "attention", "attention_backward"}) {
     const Op& op = framework::op_named(name);
