@@ -13,26 +13,25 @@ rounding::Sums gemm_mixed_cpu(const std::vector<T>& a, const std::vector<T>& b, 
                               std::size_t N, std::size_t K) {
   rounding::Sums sums(rows * N);
   constexpr std::size_t kColumns = 512;  // few enough for the sums to stay in the cache
-  const auto add_block = [&](std::size_t begin) {
-    const std::size_t columns = std::min(kColumns, N - begin);
+  in_parallel(N, kColumns, [&](std::size_t first, std::size_t last) {
     double b_row[kColumns];
-    for (std::size_t k = 0; k < K; ++k) {
-      for (std::size_t j = 0; j < columns; ++j)
-        b_row[j] = static_cast<double>(gpu::to_float(b[k * N + begin + j]));
-      for (std::size_t row = 0; row < rows; ++row) {
-        const double a_value = static_cast<double>(gpu::to_float(a[row * K + k]));
-        double* value = sums.value.data() + row * N + begin;
-        double* absolute = sums.absolute.data() + row * N + begin;
-        double* squares = sums.squares.data() + row * N + begin;
-        for (std::size_t j = 0; j < columns; ++j) {
-          const double term = a_value * b_row[j];
-          value[j] += term, absolute[j] += std::fabs(term), squares[j] += term * term;
+    for (std::size_t begin = first; begin < last; begin += kColumns) {
+      const std::size_t columns = std::min(kColumns, last - begin);
+      for (std::size_t k = 0; k < K; ++k) {
+        for (std::size_t j = 0; j < columns; ++j)
+          b_row[j] = static_cast<double>(gpu::to_float(b[k * N + begin + j]));
+        for (std::size_t row = 0; row < rows; ++row) {
+          const double a_value = static_cast<double>(gpu::to_float(a[row * K + k]));
+          double* value = sums.value.data() + row * N + begin;
+          double* absolute = sums.absolute.data() + row * N + begin;
+          double* squares = sums.squares.data() + row * N + begin;
+          for (std::size_t j = 0; j < columns; ++j) {
+            const double term = a_value * b_row[j];
+            value[j] += term, absolute[j] += std::fabs(term), squares[j] += term * term;
+          }
         }
       }
     }
-  };
-  in_parallel((N + kColumns - 1) / kColumns, 1, [&](std::size_t first, std::size_t last) {
-    for (std::size_t block = first; block < last; ++block) add_block(block * kColumns);
   });
   return sums;
 }
