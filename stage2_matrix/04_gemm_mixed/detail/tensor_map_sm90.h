@@ -34,6 +34,10 @@ bool tma_takes(const float* c, const T* a, const T* b, size_t M, size_t N, size_
 // or in their order.
 enum class Chunks { swizzled, in_order };
 
+// What the L2 cache reads from memory where it lacks a part of a box, whose rows are 128 bytes. To
+// read the next box's 128 bytes too saves time, but not where another block copies that box now.
+enum class Fetch { bytes_128, bytes_256 };
+
 // Matrices (rows, columns), one behind the other. A row begins `ld` elements behind the one before,
 // a matrix `stride`.
 template <class T>
@@ -89,8 +93,8 @@ inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
 // Throws std::runtime_error where the driver refuses the matrix.
 template <class T>
 CUtensorMap encode_tensor_map(const T* data, unsigned dimensions, const cuuint64_t* sizes,
-                              const cuuint64_t* strides, const cuuint32_t* box,
-                              Chunks chunks = Chunks::swizzled) {
+                              const cuuint64_t* strides, const cuuint32_t* box, Chunks chunks,
+                              Fetch fetch) {
   static const auto encode = tensor_map_encoder();
   const cuuint32_t every_element[] = {1, 1, 1, 1};
   CUtensorMap map;
@@ -98,7 +102,9 @@ CUtensorMap encode_tensor_map(const T* data, unsigned dimensions, const cuuint64
       encode(&map, kTensorType<T>, dimensions, const_cast<T*>(data), sizes, strides, box,
              every_element, CU_TENSOR_MAP_INTERLEAVE_NONE,
              chunks == Chunks::swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             fetch == Fetch::bytes_256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                       : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(result));
   return map;
@@ -108,12 +114,13 @@ CUtensorMap encode_tensor_map(const T* data, unsigned dimensions, const cuuint64
 // as detail/wgmma_sm90.h draws it. Neither dimension is 0; box_rows is at most 256. Throws
 // std::runtime_error where the driver refuses the matrix.
 template <class T>
-CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows) {
+CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows,
+                       Fetch fetch = Fetch::bytes_256) {
   // From the innermost dimension outwards, as all of the TMA's arguments.
   const cuuint64_t sizes[] = {columns, rows};
   const cuuint64_t row_bytes[] = {columns * sizeof(T)};
   const cuuint32_t box[] = {128 / sizeof(T), box_rows};
-  return encode_tensor_map(matrix, 2, sizes, row_bytes, box);
+  return encode_tensor_map(matrix, 2, sizes, row_bytes, box, Chunks::swizzled, fetch);
 }
 
 // The same of many matrices, for boxes of one of them: a map with four dimensions, which places of
@@ -125,7 +132,7 @@ CUtensorMap tensor_map(const BatchOf<T>& m, unsigned box_rows, Chunks chunks = C
   const cuuint64_t sizes[] = {m.columns, m.rows, m.are_one() ? 1 : m.count, 1};
   const cuuint64_t strides[] = {row_bytes, matrix_bytes, matrix_bytes};
   const cuuint32_t box[] = {128 / sizeof(T), box_rows, 1, 1};
-  return encode_tensor_map(m.data, 4, sizes, strides, box, chunks);
+  return encode_tensor_map(m.data, 4, sizes, strides, box, chunks, Fetch::bytes_256);
 }
 
 }  // namespace gemm_mixed

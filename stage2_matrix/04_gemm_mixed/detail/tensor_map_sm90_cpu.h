@@ -14,7 +14,8 @@
 namespace gemm_mixed {
 
 template <class T>
-CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows) {
+CUtensorMap tensor_map(const T* matrix, size_t rows, size_t columns, unsigned box_rows,
+                       Fetch = Fetch::bytes_256) {
   const std::uint64_t sizes[] = {columns, rows}, row_bytes[] = {columns * sizeof(T)};
   const unsigned box[] = {128 / sizeof(T), box_rows};
   return cpu::tensor_map(const_cast<T*>(matrix), sizeof(T), 2, sizes, row_bytes, box);

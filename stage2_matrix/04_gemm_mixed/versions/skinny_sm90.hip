@@ -34,17 +34,20 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
 
     const unsigned slice = block_of_cluster() / shape.sharers;
     const unsigned first_sharer = slice * shape.sharers;
-    const unsigned tile = blockIdx.x / (shape.slices * shape.sharers) * shape.sharers +
-                          block_of_cluster() - first_sharer;
+    const unsigned cluster = blockIdx.x / (shape.slices * shape.sharers);
+    const unsigned tile = cluster * shape.sharers + block_of_cluster() - first_sharer;
     const int column = static_cast<int>(tile) * Tile::kColumns;
     const int first = slice_begin(steps, slice, shape), end = slice_begin(steps, slice + 1, shape);
     const int thread = static_cast<int>(threadIdx.x);
     RingPlace place;
     SkinnySums<kRows> sums;
     if (thread == Tile::kProducer) {
-      for (int step = first; step < end; ++step, place.next(Tile::kStages))
+      int step = first + static_cast<int>(cluster) * Tile::kApart % (end - first);
+      for (int copied = first; copied < end; ++copied, place.next(Tile::kStages)) {
         fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, first_sharer,
                    shape.sharers);
+        if (++step == end) step = first;  // the steps that it began behind
+      }
     } else if (thread < Tile::kProducer) {
       const bool tells = threadIdx.x < shape.sharers;  // a block of those that share A
       int multiplied = 0;                              // the stage before this one
@@ -87,10 +90,10 @@ static void launch_rows(float* c, const T* a, const T* b, size_t M, size_t N, si
   const auto steps = static_cast<unsigned>(gpu::ceil_div(K, Tile::kDepth));
   const ClusterShape shape = choose_cluster(tiles, steps, at_once);
   const unsigned blocks = shape.slices * shape.sharers;
-  LAUNCH_IN_CLUSTERS(stream, (gemm_skinny<T, kRows>), blocks,
-                     gpu::ceil_div(tiles, shape.sharers) * blocks, kThreads, kBytes, c,
-                     tensor_map(a, M, K, Tile::kBoxRows), tensor_map(b, K, N, Tile::kDepth), M, N,
-                     static_cast<int>(steps), shape);
+  LAUNCH_IN_CLUSTERS(
+      stream, (gemm_skinny<T, kRows>), blocks, gpu::ceil_div(tiles, shape.sharers) * blocks,
+      kThreads, kBytes, c, tensor_map(a, M, K, Tile::kBoxRows, Fetch::bytes_128),
+      tensor_map(b, K, N, Tile::kDepth, Fetch::bytes_128), M, N, static_cast<int>(steps), shape);
 }
 
 template <class T>
