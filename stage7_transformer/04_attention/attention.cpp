@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
       for (const Problem& p : problems)
         run<float>(p, "float32", attention::kVersions, options, report);
     if (wants_any(options, attention::kBf16Versions))
-      for (const Problem& p : problems)
+      for (const Problem& p : attention::printed_in_bf16(options.sizes, false, more))
         run<gpu::bfloat16>(p, "bf16", attention::kBf16Versions, options, report);
   });
 }

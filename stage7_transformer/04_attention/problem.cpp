@@ -46,6 +46,15 @@ std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bo
   return problems;
 }
 
+std::vector<Problem> printed_in_bf16(const std::vector<size_t>& sizes, bool backward, bool more) {
+  std::vector<Problem> problems = printed(sizes, backward, more);
+  if (!more) return problems;
+  if (backward) problems.push_back(problem_of(4, 16, 4096, 4096, 128, false));
+  for (const bool causal : {true, false})
+    problems.push_back(problem_of(8, 16, 2048, 2048, 64, causal));
+  return problems;
+}
+
 void require_sizes(const Options& options, double arrays) {
   require_work(options);
   const std::vector<size_t>& s = options.sizes;

@@ -139,16 +139,6 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
   for (const Row& row : left_out) report.add(row);
 }
 
-// Of bf16, more: matrix units make long sequences short work.
-std::vector<Problem> printed_in_bf16(std::vector<Problem> problems, bool more) {
-  if (more)
-    for (const Problem& p : {attention::problem_of(4, 16, 4096, 4096, 128, false),
-                             attention::problem_of(8, 16, 2048, 2048, 64, true),
-                             attention::problem_of(8, 16, 2048, 2048, 64, false)})
-      problems.push_back(p);
-  return problems;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,7 +155,7 @@ int main(int argc, char** argv) {
       for (const Problem& p : problems)
         run<float>(p, "float32", attention_backward::kVersions, options, report);
     if (wants_any(options, attention_backward::kBf16Versions))
-      for (const Problem& p : printed_in_bf16(problems, more))
+      for (const Problem& p : attention::printed_in_bf16(options.sizes, true, more))
         if (p.D <= attention_backward::kMostBf16Depth)
           run<gpu::bfloat16>(p, "bf16", attention_backward::kBf16Versions, options, report);
   });
