@@ -22,7 +22,7 @@ Problem problem_of(size_t B, size_t H, size_t Tq, size_t Tk, size_t D, bool caus
 // step of generating text; without --size on a GPU also larger heads, what step 7.7 trains with and
 // longer texts.
 std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bool more);
-// Those and longer ones, which matrix units have soon done.
+// Of bf16, more: matrix units are soon done.
 std::vector<Problem> printed_in_bf16(const std::vector<size_t>& sizes, bool backward, bool more);
 
 // Throws UsageError where the sizes can't be, or the arrays, `arrays` with queries and as many with
