@@ -37,9 +37,11 @@ constexpr size_t kFloatsPrinted[] = {4096, 8192};
 constexpr size_t kFp8Printed[] = {4096, 8192};
 
 // The product of 16-bit matrices in any layout.
-using LaunchProduct = void (*)(const gemm_mixed::Product<gpu::bfloat16>& p, hipStream_t stream);
-constexpr Version<LaunchProduct> kVersionsOfLayouts[] = {
-    {"any_layout", gemm_mixed::best<gpu::bfloat16, float>,
+template <class T>
+using LaunchProduct = void (*)(const gemm_mixed::Product<T>& p, hipStream_t stream);
+template <class T>
+constexpr Version<LaunchProduct<T>> kVersionsOfLayouts[] = {
+    {"any_layout", gemm_mixed::best<T, float>,
      "either matrix along K or across it, as bits of wgmma say"}};
 constexpr gemm_mixed::Layout kLayoutsPrinted[] = {gemm_mixed::Layout::NT, gemm_mixed::Layout::TN};
 constexpr gemm::Layout kLayoutsOfFloats[] = {gemm::Layout::NN, gemm::Layout::NT, gemm::Layout::TN};
@@ -228,11 +230,11 @@ struct InLayout {
   const T *a, *b;
 };
 
-// The tables of the other layouts, bf16.
+// The table of a layout. That of NN is called by its type alone, as those of all versions are.
+template <class T>
 void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const Options& options,
                 Report& report) {
-  using T = gpu::bfloat16;
-  if (!wants_any(options, kVersionsOfLayouts)) return;
+  if (!wants_any(options, kVersionsOfLayouts<T>)) return;
   Problem<T> p(M, N, K, options.seed);
   const InLayout<T> in(p, layout);
   const auto product = gemm_mixed::contiguous(layout, p.d_c.data(), in.a, in.b, M, N, K);
@@ -240,16 +242,18 @@ void run_layout(gemm_mixed::Layout layout, size_t M, size_t N, size_t K, const O
   Measurement table(options);
   if (blas::available()) {
     row.launch = [&](hipStream_t stream) {
-      blas::gemm_mixed(blas::Input::bfloat16, M, N, K, product.a, product.b, product.c, stream,
-                       in.of_a, in.of_b);
+      blas::gemm_mixed(kInput<T>, M, N, K, product.a, product.b, product.c, stream, in.of_a,
+                       in.of_b);
     };
     table.peer(blas::name(), row);
   }
-  for (const auto& version : kVersionsOfLayouts) {
+  for (const auto& version : kVersionsOfLayouts<T>) {
     row.launch = [&](hipStream_t stream) { version.launch(product, stream); };
     table.version(version, row);
   }
-  p.run(std::string("bf16 ") + gemm::name_of(layout), table, report);
+  const std::string type = gemm_mixed::kTypeName<T>;
+  p.run(layout == gemm_mixed::Layout::NN ? type : type + " " + gemm::name_of(layout), table,
+        report);
 }
 
 // The tables of floats. three_products is for NN.
@@ -307,7 +311,7 @@ int main(int argc, char** argv) {
       "C = A B on matrix units: bf16, fp16, tf32, fp32, fp8",
       {{"M", 8192, 160, 129}, {"N", 8192, 160, 65}, {"K", 8192, 160, 255}},
       version_infos(gemm_mixed::kVersions<gpu::bfloat16>, gemm_mixed::kVersionsOfFloats,
-                    gemm_mixed::kVersionsOfFp8, kVersionsOfLayouts)};
+                    gemm_mixed::kVersionsOfFp8, kVersionsOfLayouts<gpu::bfloat16>)};
   return run_program(argc, argv, program, [](const Options& options, Report& report) {
     require_work(options);
     const double M = static_cast<double>(options.sizes[0]);
@@ -331,7 +335,8 @@ int main(int argc, char** argv) {
         run_floats(layout, options.sizes[0], columns, depth, options, report);
       run_fp8(options.sizes[0], columns, depth, options, report);
       for (const auto layout : kLayoutsPrinted)
-        run_layout(layout, options.sizes[0], options.sizes[1], options.sizes[2], options, report);
+        run_layout<gpu::bfloat16>(layout, options.sizes[0], options.sizes[1], options.sizes[2],
+                                  options, report);
       return;
     }
     for (const size_t rows : kFewRowsPrinted) run<gpu::bfloat16>(rows, options, report);
@@ -341,6 +346,10 @@ int main(int argc, char** argv) {
     for (const size_t size : kFp8Printed) run_fp8(size, size, size, options, report);
     for (const auto layout : kLayoutsPrinted)
       for (const size_t size : kFloatsPrinted)
-        run_layout(layout, size, size, size, options, report);
+        run_layout<gpu::bfloat16>(layout, size, size, size, options, report);
+    constexpr size_t kSmaller = 4096;  // than what all versions are timed with
+    run_layout<gpu::bfloat16>(gemm_mixed::Layout::NN, kSmaller, kSmaller, kSmaller, options,
+                              report);
+    run_layout<gpu::half>(gemm_mixed::Layout::NN, kSmaller, kSmaller, kSmaller, options, report);
   });
 }
