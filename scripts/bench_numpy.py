@@ -150,11 +150,11 @@ class Cases:
         return {"NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.T,
                 "TN": lambda a, b: a.T @ b}[layout], [a, b]
 
-    def gemm_mixed(self, precision: str, M: int, N: int, K: int) -> Case:
+    def gemm_mixed(self, precision: str, M: int, N: int, K: int, layout: str = "NN") -> Case:
         if precision != "fp16":
             raise CannotDo(f"NumPy has no {precision}")
-        return lambda a, b: a @ b, [self.random(M, K).astype(np.float16),
-                                    self.random(K, N).astype(np.float16)]
+        function, matrices = self.gemm(layout, M, N, K)
+        return function, [matrix.astype(np.float16) for matrix in matrices]
 
     # Stage 3
 

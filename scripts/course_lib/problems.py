@@ -50,6 +50,7 @@ _TEXTS: dict[str, list[tuple[str, str]]] = {
     "gemv": [("gemv", r"y = alpha A(?P<transposed>\^T)? x   A " + _MATRIX + " float32")],
     "gemm": [("gemm", r"(?P<layout>NN|NT|TN)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#) float32")],
     "gemm_mixed": [("gemm_mixed", r"(?P<precision>bf16|fp16|tf32)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#)"),
+                   ("gemm_mixed", r"(?P<precision>bf16) (?P<layout>NT|TN)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#)"),
                    ("gemm", r"fp32   (?P<layout>NN|NT|TN)   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#)"),
                    ("gemm_mixed", r"(?P<precision>fp8)   NT   M=(?P<M>#) N=(?P<N>#) K=(?P<K>#)")],
     "matrix_activations": [

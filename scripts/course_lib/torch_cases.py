@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -146,15 +146,16 @@ class Cases:
         return Case({"NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.t(),
                      "TN": lambda a, b: a.t() @ b}[layout], [a, b])
 
-    def gemm_mixed(self, precision: str, M: int, N: int, K: int) -> Case:
+    def gemm_mixed(self, precision: str, M: int, N: int, K: int, layout: str = "NN") -> Case:
         """The sums are float; what is written is of the inputs' type."""
         if precision == "fp8":
             return self.gemm_fp8(M, N, K)
         kind = PRECISIONS[precision]
         settle_ms = 500 if self.device.type == "cuda" else 20  # matrix units slow down as they warm up
-        return Case(lambda a, b: a @ b, [self.random(M, K).to(kind), self.random(K, N).to(kind)],
-                    settle_ms=settle_ms, tf32=precision == "tf32",
-                    note="" if precision == "tf32" else f"C in {precision}")
+        case = self.gemm(layout, M, N, K)
+        return replace(case, inputs=[matrix.to(kind) for matrix in case.inputs],
+                       settle_ms=settle_ms, tf32=precision == "tf32",
+                       note="" if precision == "tf32" else f"C in {precision}")
 
     def gemm_fp8(self, M: int, N: int, K: int) -> Case:
         """B is (N, K), as the program's. So are the sums: those of the matrix unit, which cuBLASLt calls fast

@@ -56,6 +56,7 @@ def test_numpy_does_the_work(report: dict, program: str, text: str):
 @pytest.mark.parametrize(("program", "text", "reason"), [
     ("activations", "gelu_erf forward   n=100 float32", "NumPy has no erf"),
     ("gemm_mixed", "bf16   M=7 N=5 K=3", "NumPy has no bf16"),
+    ("gemm_mixed", "bf16 NT   M=7 N=5 K=3", "NumPy has no bf16"),
     ("gemm_mixed", "fp8   NT   M=7 N=5 K=3", "NumPy has no fp8"),
     ("transformer_block", "forward   B=2 T=3 C=4 H=2 float32", "no obvious NumPy expression"),
     ("hello_gpu", "2 blocks of 80 threads", "no NumPy counterpart"),

@@ -27,6 +27,8 @@ def test_every_committed_problem_is_understood():
     ("gemm", "TN   M=129 N=2^12 K=3 float32", "gemm", {"layout": "TN", "M": 129, "N": 4096, "K": 3}),
     ("gemm_mixed", "fp32   NN   M=2^12 N=2^12 K=2^12", "gemm",
      {"layout": "NN", "M": 4096, "N": 4096, "K": 4096}),
+    ("gemm_mixed", "bf16 TN   M=2^13 N=16 K=32", "gemm_mixed",
+     {"precision": "bf16", "layout": "TN", "M": 8192, "N": 16, "K": 32}),
     ("gemm_mixed", "fp8   NT   M=2^13 N=16 K=32", "gemm_mixed",
      {"precision": "fp8", "M": 8192, "N": 16, "K": 32}),
     ("transpose", "2^14x16381 float32", "transpose", {"rows": 2**14, "cols": 16381}),
