@@ -94,6 +94,7 @@ double run_epochs(Trainer& t, const Epochs& epochs, const QueueSteps& queue,
     const std::string line = epochs.after_round(t.steps / per_epoch, loss, kept);
     if (!epochs.checkpoint.empty()) t.save(epochs.checkpoint, epochs.more), kept.steps = t.steps;
     if (!line.empty()) progress.finish_epoch(t.steps / per_epoch, line);
+    if (epochs.is_enough()) break;
   }
   return ms;
 }

@@ -51,6 +51,8 @@ struct Epochs {
   // far the training is, or nothing.
   std::function<std::string(size_t epochs, double loss, const training::Kept& kept)> after_round =
       {};
+  // Asked after each round: whether the training ends there, before the last epoch.
+  std::function<bool()> is_enough = [] { return false; };
 };
 
 // Trains from where the training is to the end of the last epoch. Returns the milliseconds of the

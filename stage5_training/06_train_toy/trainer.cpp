@@ -53,6 +53,13 @@ void Trainer::go_on(std::uint64_t steps_done) {
   HIP_CHECK(hipDeviceSynchronize());
 }
 
+void Trainer::set_learning_rate(float rate) {
+  HIP_CHECK(hipStreamSynchronize(stream));
+  Schedule next = schedule.to_host()[0];
+  next.hyper.learning_rate = rate;
+  schedule.to_device(&next, 1);
+}
+
 void Trainer::restart() {
   initialize();
   go_on(0);

@@ -70,6 +70,9 @@ class Trainer {
   void restart();
   // The model is one that has so many steps behind it. Poisons the curve.
   void go_on(std::uint64_t steps_done);
+  // The next steps take this learning rate; restart() and go_on() put back that of the settings.
+  // Waits for the device.
+  void set_learning_rate(float rate);
   // A curve of another shape, poisoned.
   void set_curve(const CurveShape& shape);
 

@@ -164,6 +164,10 @@ std::string problem_text(const std::string& network, const Options& options, con
          " epochs=" + std::to_string(options.training.epochs);
 }
 
+std::string goal_text(const Goal& goal) {
+  return goal.is_set() ? text("   until %g%% of the tests", 100 * goal.accuracy) : "";
+}
+
 std::string checked_text(const Trajectory& want) {
   const std::string steps = std::to_string(want.losses.size());
   return want.losses.empty()
@@ -184,9 +188,25 @@ std::string missed(const Promised& promised, const Options& options, const Data&
   return text("test %.2f%%, ", 100 * accuracy) + text("promised %.2f%%", 100 * least);
 }
 
+std::string missed(const Goal& goal, double accuracy) {
+  if (accuracy >= goal.accuracy) return "";
+  return text("test %.2f%%", 100 * accuracy) + text(" is not %g%%", 100 * goal.accuracy);
+}
+
+train_toy::QueueSteps with_falling_rate(Training& training, const train_toy::QueueSteps& queue,
+                                        const TrainingOptions& options) {
+  return [&training, queue, &options, rate = 0.0](size_t steps) mutable {
+    const size_t epoch = training.steps / training.steps_per_epoch();
+    const double left = static_cast<double>(options.epochs - epoch);
+    const double now = options.learning_rate * left / static_cast<double>(options.epochs);
+    if (now != rate) training.set_learning_rate(static_cast<float>(rate = now));
+    queue(steps);
+  };
+}
+
 Trained train_and_test(Training& training, const train_toy::QueueSteps& queue, const Samples& tests,
                        const Digits& test_digits, const Options& options,
-                       const training::Interrupt& interrupt) {
+                       const training::Interrupt& interrupt, const Goal& goal) {
   // Steps between two looks at the keyboard and two redrawings of the progress bar.
   constexpr size_t kStepsAtATime = gpu::kBackend == std::string_view("cpu") ? 16 : 1024;
   Trained trained;
@@ -200,7 +220,10 @@ Trained train_and_test(Training& training, const train_toy::QueueSteps& queue, c
     return shown ? text("loss %.4f", loss) + text("   test %.2f%%", right)
                  : "";  // a table grows there
   };
+  epochs.is_enough = [&] { return trained.epochs.back()[2] >= 100 * goal.accuracy; };
+  const HostTimer timer;
   trained.ms = train_toy::run_epochs(training, epochs, queue, interrupt);
+  if (goal.is_set()) trained.ms = timer.ms();
   return trained;
 }
 

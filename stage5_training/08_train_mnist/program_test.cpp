@@ -1,12 +1,14 @@
 // The program: what it refuses, what it saves, how it stops.
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "common/gpu_runtime.h"
 #include "common/testing.h"
 #include "common/tests/programs.h"
 #include "stage5_training/08_train_mnist/mnist_program.h"
 #include "stage5_training/08_train_mnist/program_for_tests.h"
+#include "stage5_training/08_train_mnist/training_for_tests.h"
 
 using tests::Folder;
 using tests::read_file;
@@ -72,6 +74,42 @@ TEST_CASE("what a training was promised to reach: after enough images, of MNIST,
   nothing_with([](Options& o) { o.training.batch = 11; });
   nothing_with([](Options& o) { o.training.data = "elsewhere"; });
   CHECK(mnist::missed(promised, options, {data.digits, "drawn digits"}, 0).empty());
+}
+
+TEST_CASE("the learning rate of a goal falls from epoch to epoch, wherever it begins",
+          "[harness]") {
+  const mnist::DeviceDigits images(mnist::draw(40, 1));
+  mnist::Settings settings;
+  settings.hidden = 4, settings.batch = 8;  // 5 steps in an epoch
+  mnist_test::Training training(settings, images.samples());
+  const auto rate = [&] { return training.schedule.to_host()[0].hyper.learning_rate; };
+  const float usual = rate();
+  TrainingOptions options;
+  options.epochs = 4, options.learning_rate = 0.5;
+  const auto begin = [&] {
+    return mnist::with_falling_rate(
+        training, [&](size_t steps) { train_mnist::run_operations(training, steps); }, options);
+  };
+  train_toy::QueueSteps queue = begin();
+  for (const auto& [steps, wanted] :
+       {std::pair{5, 0.5f}, std::pair{2, 0.375f}, std::pair{3, 0.375f}, std::pair{5, 0.25f}}) {
+    queue(static_cast<size_t>(steps));
+    CHECK(rate() == wanted);
+  }
+  training.go_on(17);
+  queue = begin();
+  queue(1);
+  CHECK(rate() == 0.125f);
+  training.restart();
+  CHECK(rate() == usual);
+}
+
+TEST_CASE("a goal is reached or missed", "[harness]") {
+  CHECK(mnist::missed(mnist::Goal{0.99}, 0.99).empty());
+  CHECK(mnist::missed(mnist::Goal{0.99}, 0.989) == "test 98.90% is not 99%");
+  CHECK(!mnist::missed(mnist::Goal{0.99}, std::nan("")).empty());
+  CHECK(mnist::goal_text({0.985}) == "   until 98.5% of the tests");
+  CHECK(mnist::goal_text({}).empty());
 }
 
 TEST_CASE("Ctrl-C saves the checkpoint and ends with 130", "[harness]") {

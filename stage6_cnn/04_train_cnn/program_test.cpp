@@ -101,6 +101,22 @@ TEST_CASE("the program saves, resumes with the same bits, evaluates and draws", 
   program.require_refusal(common + "--epochs 3 --resume --checkpoint " + parts, "epochs");
 }
 
+TEST_CASE("the program trains until it reads enough, or says that it does not", "[harness]") {
+  const std::string common = "--quick --version fused --size 16x200 --batch 20 --lr 0.003 ";
+  const Outcome reached = program(common + "--epochs 40 --until 40");
+  CAPTURE(reached.text);
+  REQUIRE(reached.exit_code == 0);
+  REQUIRE(reached.says("epochs=40   until 40% of the tests"));
+  REQUIRE(reached.says("epoch  1/40"));
+  REQUIRE(!reached.says("epoch 40/40"));
+  const Outcome missed = program(common + "--epochs 1 --until 100");
+  CAPTURE(missed.text);
+  REQUIRE(missed.exit_code == 1);
+  REQUIRE(missed.says("% is not 100%"));
+  for (const std::string value : {"0", "-1", "100.5", "99%", "nan", "x"})
+    program.require_refusal("--quick --until " + value, "--until: '" + value + "'");
+}
+
 TEST_CASE("Ctrl-C saves the checkpoint and ends with 130", "[harness]") {
   mnist_test::require_interrupt_saves(program, "--size 6x60 --batch 20 ");
 }
