@@ -36,7 +36,7 @@ void check(const Problem& p);
 void check_forward(const View& out, const ConstView& q, const ConstView& k, const ConstView& v,
                    const Problem& p);
 
-// composed and split_keys work in `memory`: so many floats on the device. T: float or bfloat16.
+// Some versions work in `memory`: so many floats on the device. T: float or bfloat16.
 size_t memory_of_composed(const Problem& p);
 template <class T>
 size_t memory_of_split_keys(const Problem& p);
@@ -82,16 +82,17 @@ inline constexpr Version<LaunchOf<float>> kVersions[] = {
 };
 
 // bf16 in and out, with the matrix instructions of sm_80, or sm_90 (flash_wgmma). Sums, maxima and
-// exponentials are float; only what the matrix unit multiplies is bf16: Q, K, V and the weights of
-// the softmax, each rounded once. Rows that begin at multiples of 16 bytes are the fast case.
+// exponentials are float; only what is multiplied is bf16: Q, K, V and the weights of the softmax,
+// each rounded once. Rows that begin at multiples of 16 bytes are the fast case.
 // Scores beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN. Throws
 // std::runtime_error on AMD.
 void launch_flash_bf16(const Bf16View& out, float* lse, const ConstBf16View& q,
                        const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
                        float* memory = nullptr, hipStream_t stream = nullptr);
+size_t memory_of_flash_wgmma(const Problem& p);
 void launch_flash_wgmma(const Bf16View& out, float* lse, const ConstBf16View& q,
                         const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
-                        float* memory = nullptr, hipStream_t stream = nullptr);
+                        float* memory, hipStream_t stream = nullptr);
 
 // Without 16-byte rows, or causal with several queries, it is split_keys.
 size_t memory_of_split_keys_mma(const Problem& p);
@@ -105,8 +106,8 @@ inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
      "the products of a tile on matrix units, in bf16",
      gemm_mixed::kNeedsOfMmaSync},
     {"flash_wgmma",
-     {launch_flash_wgmma},
-     "a warp group copies, two multiply; softmax beside the products",
+     {launch_flash_wgmma, memory_of_flash_wgmma},
+     "a warp group copies, others multiply; softmax beside the products",
      gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
     {"split_keys",
      {launch_split_keys<gpu::bfloat16>, memory_of_split_keys<gpu::bfloat16>, kFewQueries},

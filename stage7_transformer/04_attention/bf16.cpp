@@ -15,10 +15,15 @@ bool suits_wgmma(const Problem& problem) {
   return has_sm90 && problem.D >= kLeast;
 }
 
+size_t memory_of_forward_bf16(const Problem& problem) {
+  return suits_wgmma(problem) ? memory_of_flash_wgmma(problem) : 0;
+}
+
 void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
-                  const ConstBf16View& v, const Problem& problem, hipStream_t stream) {
+                  const ConstBf16View& v, const Problem& problem, float* memory,
+                  hipStream_t stream) {
   const auto launch = suits_wgmma(problem) ? launch_flash_wgmma : launch_flash_bf16;
-  launch(out, lse, q, k, v, problem, nullptr, stream);
+  launch(out, lse, q, k, v, problem, memory, stream);
 }
 
 void check_bf16(const Problem& problem, size_t most) {

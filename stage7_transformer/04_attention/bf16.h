@@ -22,9 +22,11 @@ bool have_aligned_rows(std::initializer_list<ConstBf16View> views, size_t D);
 bool suits_wgmma(const Problem& problem);
 
 // launch_flash_wgmma where it suits, else launch_flash_bf16: what that takes, on every device that
-// has the matrix instructions of sm_80.
+// has the matrix instructions of sm_80. It works in `memory`: so many floats on the device.
+size_t memory_of_forward_bf16(const Problem& problem);
 void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
-                  const ConstBf16View& v, const Problem& problem, hipStream_t stream = nullptr);
+                  const ConstBf16View& v, const Problem& problem, float* memory,
+                  hipStream_t stream = nullptr);
 
 // Throws std::runtime_error: matrix instructions of sm_80 are NVIDIA's.
 [[noreturn]] void refuse_bf16();

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "stage7_transformer/04_attention/bf16.h"
 #include "stage7_transformer/05_attention_backward/attention_backward.h"
 
 namespace transformer_block {
@@ -24,11 +25,12 @@ SavedBf16::SavedBf16(const Shape& shape)
       hidden(kExpansion * shape.rows() * shape.C),
       h(shape.rows() * shape.C),
       statistics(4 * shape.rows()),
-      lse(shape.rows() * shape.H) {}
+      lse(shape.rows() * shape.H),
+      attention(attention::memory_of_forward_bf16(attention_problem(shape))) {}
 
 size_t SavedBf16::bytes() const {
   return norm1.bytes() + qkv.bytes() + attended.bytes() + norm2.bytes() + sums.bytes() +
-         hidden.bytes() + h.bytes() + statistics.bytes() + lse.bytes();
+         hidden.bytes() + h.bytes() + statistics.bytes() + lse.bytes() + attention.bytes();
 }
 
 WorkspaceBf16::WorkspaceBf16(const Shape& shape)

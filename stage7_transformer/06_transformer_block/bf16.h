@@ -55,6 +55,7 @@ struct SavedBf16 {
   DeviceBuffer<bfloat16> norm1, qkv, attended, norm2;
   DeviceBuffer<bfloat16> sums, hidden;     // of fc, before and behind GELU
   DeviceBuffer<float> h, statistics, lse;  // as SavedActivations has them
+  DeviceBuffer<float> attention;           // what step 7.4 works in
 };
 
 // What the backward pass works in.

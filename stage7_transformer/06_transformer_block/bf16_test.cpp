@@ -46,8 +46,8 @@ struct Pass {
           &workspace.grad_sums, &workspace.grad_norm, &workspace.grad_h, &workspace.grad_attended,
           &workspace.grad_qkv})
       buffer->poison();
-    for (DeviceBuffer<float>* buffer :
-         {&kept.h, &kept.statistics, &kept.lse, &workspace.attention, &workspace.weights})
+    for (DeviceBuffer<float>* buffer : {&kept.h, &kept.statistics, &kept.lse, &kept.attention,
+                                        &workspace.attention, &workspace.weights})
       buffer->poison();
   }
   void forward() {

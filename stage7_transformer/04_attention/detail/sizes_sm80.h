@@ -46,7 +46,7 @@ struct HeadRows {
   __device__ explicit HeadRows(const Sizes& shape)
       : HeadRows(shape, blockIdx.x / shape.tiles, blockIdx.x % shape.tiles) {}
   // Head `number` of all heads.
-  __device__ HeadRows(const Sizes& shape, unsigned number, unsigned tile_of_head)
+  __host__ __device__ HeadRows(const Sizes& shape, unsigned number, unsigned tile_of_head)
       : batch(number / static_cast<unsigned>(shape.H)),
         head(number % static_cast<unsigned>(shape.H)),
         tile(static_cast<int>(tile_of_head)) {}

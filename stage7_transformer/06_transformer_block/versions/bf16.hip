@@ -97,7 +97,7 @@ void forward_bf16(float* y, const float* x, const Parameters& p, const RoundedPa
            stream);
   const auto from = heads_of_qkv(static_cast<const bfloat16*>(kept.qkv.data()), shape);
   attention::forward_bf16(heads_of(kept.attended.data(), shape), kept.lse.data(), from.q, from.k,
-                          from.v, attention_problem(shape), stream);
+                          from.v, attention_problem(shape), kept.attention.data(), stream);
   multiply(kept.h.data(), kept.attended.data(), rounded.proj_w, rows, C, C,
            AddResidual{p.proj_bias, x, C}, stream);
   layernorm::forward(kept.norm2.data(), mean2, rstd2, kept.h.data(), p.norm2_gain, p.norm2_bias,

@@ -63,11 +63,12 @@ const char* supports_bf16_attention(const CourseCall& call) {
 
 size_t workspace_of_bf16_attention(const CourseCall& call) {
   const attention::Problem p = problem_of(call);
-  const size_t memory = is_backward(call) ? suits_wgmma(call, p)
-                                                ? attention_backward::memory_of_flash_wgmma(p)
-                                                : attention_backward::memory_of_flash_bf16(p)
-                        : has_slices(p) ? attention::memory_of_split_keys_mma(p)
-                                          : 0;
+  const size_t memory = is_backward(call)      ? suits_wgmma(call, p)
+                                                     ? attention_backward::memory_of_flash_wgmma(p)
+                                                     : attention_backward::memory_of_flash_bf16(p)
+                             : has_slices(p) ? attention::memory_of_split_keys_mma(p)
+                        : suits_wgmma(call, p) ? attention::memory_of_flash_wgmma(p)
+                                               : 0;
   return memory * sizeof(float);
 }
 
