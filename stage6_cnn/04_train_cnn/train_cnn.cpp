@@ -34,9 +34,9 @@ void report_memory(const Training& training, const mnist::DeviceDigits& images, 
 constexpr const char* kUntil = "--until";
 constexpr double kWanted = 0.99;
 
-// A training that reaches kWanted from every seed that we tried, 1 to 8. 256 units reach it an epoch
-// or two before 64 do. A step of 128 images takes hardly longer than one of 64, which leave half of
-// a large GPU idle.
+// A training that reaches kWanted from every seed that we tried, 1 to 8. 256 units reach it an
+// epoch or two before 64 do. A step of 128 images takes hardly longer than one of 64, which leave
+// half of a large GPU idle.
 Options for_wanted(Options options) {
   options.sizes[0] = 256;
   options.training.epochs = 8, options.training.batch = 128;

@@ -6,7 +6,7 @@
 //
 // The scores, Tq x Tk for each head, are the largest array by far: with T = 4096 they are 64 times
 // as large as Q. The ladder gets rid of them: first they are stored, then kept in shared memory,
-// then there is never more than a tile of them. Three rungs multiply on matrix units, in bf16; two
+// then there is never more than a tile of them. Four rungs multiply on matrix units, in bf16; two
 // are for few queries and many keys, as where text is generated. Step 7.5 has the gradients.
 //
 // A View says how far apart batches, heads and rows lie; the D numbers of a row are neighbours. Q,
@@ -81,24 +81,18 @@ inline constexpr Version<LaunchOf<float>> kVersions[] = {
      "the keys in slices, a block each: few queries, many keys"},
 };
 
-// bf16 in and out, with the matrix instructions of sm_80, or sm_90 (flash_wgmma). Sums, maxima and
-// exponentials are float; only what is multiplied is bf16: Q, K, V and the weights of the softmax,
-// each rounded once. Rows that begin at multiples of 16 bytes are the fast case.
-// Scores beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN. Throws
+// bf16 in and out, with the matrix instructions of sm_80, or sm_90: flash_wgmma, flash_persistent.
+// Sums, maxima and exponentials are float; only what is multiplied is bf16: Q, K, V and the weights
+// of the softmax, each rounded once. Rows that begin at multiples of 16 bytes are the fast case:
+// split_keys_mma is split_keys without them, and where it is causal with several queries. Scores
+// beyond 1e8 are too coarse for its exponentials: rows may become 0 or NaN. Throws
 // std::runtime_error on AMD.
-void launch_flash_bf16(const Bf16View& out, float* lse, const ConstBf16View& q,
-                       const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
-                       float* memory = nullptr, hipStream_t stream = nullptr);
-size_t memory_of_flash_wgmma(const Problem& p);
-void launch_flash_wgmma(const Bf16View& out, float* lse, const ConstBf16View& q,
+using LaunchBf16 = void(const Bf16View& out, float* lse, const ConstBf16View& q,
                         const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
-                        float* memory, hipStream_t stream = nullptr);
-
-// Without 16-byte rows, or causal with several queries, it is split_keys.
+                        float* memory, hipStream_t stream);
+LaunchBf16 launch_flash_bf16, launch_flash_wgmma, launch_flash_persistent, launch_split_keys_mma;
+size_t memory_of_flash_persistent(const Problem& p);
 size_t memory_of_split_keys_mma(const Problem& p);
-void launch_split_keys_mma(const Bf16View& out, float* lse, const ConstBf16View& q,
-                           const ConstBf16View& k, const ConstBf16View& v, const Problem& p,
-                           float* memory, hipStream_t stream = nullptr);
 
 inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
     {"flash_bf16",
@@ -106,8 +100,12 @@ inline constexpr Version<LaunchOf<gpu::bfloat16>> kBf16Versions[] = {
      "the products of a tile on matrix units, in bf16",
      gemm_mixed::kNeedsOfMmaSync},
     {"flash_wgmma",
-     {launch_flash_wgmma, memory_of_flash_wgmma},
+     {launch_flash_wgmma},
      "a warp group copies, others multiply; softmax beside the products",
+     gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
+    {"flash_persistent",
+     {launch_flash_persistent, memory_of_flash_persistent},
+     "blocks stay, and take tile after tile of queries, the longest first",
      gemm_mixed::kNeedsOfWgmma<gpu::bfloat16>},
     {"split_keys",
      {launch_split_keys<gpu::bfloat16>, memory_of_split_keys<gpu::bfloat16>, kFewQueries},

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <initializer_list>
 
-#include "stage7_transformer/04_attention/views.h"
+#include "stage7_transformer/04_attention/attention.h"
 
 namespace attention {
 
@@ -17,12 +17,24 @@ void check_bf16(const Problem& problem, size_t most);
 // Whether the start of every row of all the views is aligned to 16 bytes.
 bool have_aligned_rows(std::initializer_list<ConstBf16View> views, size_t D);
 
-// Whether flash_wgmma is the version to take: a device with its instructions, and heads that fill
-// them. It multiplies heads of 64 or 128 numbers, and pads others with zeros.
+// Whether the TMA copies all of it: heads of up to 128 numbers, rows that begin at multiples of 16
+// bytes, and any keys at all.
+bool tma_takes(const Problem& problem, std::initializer_list<ConstBf16View> views);
+
+// From so many queries on, tiles of 192 of them have few empty rows. Heads of up to 64 numbers
+// leave three warp groups registers enough.
+inline constexpr size_t kManyQueries = 1024;
+
+// Whether a version for sm_90 is the one to take: a device with its instructions, and heads that
+// fill them. They multiply heads of 64 or 128 numbers, and pad others with zeros.
 bool suits_wgmma(const Problem& problem);
 
-// launch_flash_wgmma where it suits, else launch_flash_bf16: what that takes, on every device that
-// has the matrix instructions of sm_80. It works in `memory`: so many floats on the device.
+// Of these versions the faster one, by measurement: flash_persistent up to 64 numbers, beyond them
+// flash_wgmma.
+LaunchOf<gpu::bfloat16> wgmma_version(const Problem& problem);
+
+// The version of wgmma where it suits, else flash_bf16: what that takes, on every device that has
+// the matrix instructions of sm_80. It works in `memory`: so many floats on the device.
 size_t memory_of_forward_bf16(const Problem& problem);
 void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
                   const ConstBf16View& v, const Problem& problem, float* memory,

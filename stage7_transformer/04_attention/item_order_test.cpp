@@ -1,4 +1,4 @@
-// The order in which flash_wgmma's blocks take tiles of queries.
+// The order in which flash_persistent's blocks take tiles of queries.
 #if defined(GPU_BACKEND_CPU)  // whose compiler takes device code
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace {
 
-struct Tile {
+struct OrderedTile {
   static constexpr int kQueries = 192, kKeys = 128;
 };
 
@@ -29,15 +29,15 @@ TEST_CASE("every tile of every head is one item, and of heads at a time the long
       int before = 0;
       for (unsigned number = 0; number < order.count(shape); ++number) {
         CAPTURE(number);
-        const attention::Item item = attention::item_of<Tile>(number, shape, order);
+        const attention::Item item = attention::item_of<OrderedTile>(number, shape, order);
         const size_t head = item.block.batch * 2 + item.block.head;
         REQUIRE(seen.insert({head, item.block.tile}).second);
         REQUIRE(head / at_a_time == number / (at_a_time * tiles));
         REQUIRE(item.block.tile >= 0);
         REQUIRE(item.block.tile < static_cast<int>(tiles));
-        REQUIRE(item.first == item.block.tile * Tile::kQueries);
+        REQUIRE(item.first == item.block.tile * OrderedTile::kQueries);
         // Query i sees the keys up to i + 100.
-        const int keys = causal ? std::min(item.first + Tile::kQueries, 700) + 100 : 800;
+        const int keys = causal ? std::min(item.first + OrderedTile::kQueries, 700) + 100 : 800;
         REQUIRE(item.tiles == (keys + 127) / 128);
         if (number % (at_a_time * tiles) > 0) REQUIRE(item.tiles <= before);
         before = item.tiles;

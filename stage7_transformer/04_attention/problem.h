@@ -22,7 +22,8 @@ Problem problem_of(size_t B, size_t H, size_t Tq, size_t Tk, size_t D, bool caus
 // step of generating text; without --size on a GPU also larger heads, what step 7.7 trains with and
 // longer texts.
 std::vector<Problem> printed(const std::vector<size_t>& sizes, bool backward, bool more);
-// Of bf16, more: matrix units are soon done.
+// The same for bf16; without --size on a GPU also shorter sequences, with a mask and without, and
+// gradients of long ones without a mask.
 std::vector<Problem> printed_in_bf16(const std::vector<size_t>& sizes, bool backward, bool more);
 
 // Throws UsageError where the sizes can't be, or the arrays, `arrays` with queries and as many with

@@ -1,5 +1,5 @@
-// In which order the blocks of flash_wgmma take what there is to do: a tile of queries of a head at
-// a time, an item.
+// In which order the blocks of flash_persistent take what there is to do: a tile of queries of a
+// head at a time, an item.
 #pragma once
 
 #include <algorithm>

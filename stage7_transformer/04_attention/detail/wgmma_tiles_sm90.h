@@ -2,7 +2,6 @@
 #pragma once
 
 #include "stage2_matrix/04_gemm_mixed/detail/wgmma_sm90.h"
-#include "stage7_transformer/04_attention/detail/item_order_sm90.h"
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
 #include "stage7_transformer/04_attention/detail/running_softmax_sm80.h"
 #include "stage7_transformer/04_attention/detail/special_sm80.h"
@@ -31,23 +30,21 @@ struct WgmmaTile {
                 (kConsumers == 2 ? 3 * 168 : 4 * 128));
 };
 
-// A block's shared memory. Queries, keys and values have a ring each:
+// A block's shared memory. Queries come once; keys and values have a ring each:
 //
 //   full    completes when a tile has arrived; the consumers wait for it
-//   empty   completes when all consumers are done with it; the producer waits for it
+//   empty   completes when both consumers have multiplied it; the producer waits for it
 template <class Tile>
 struct WgmmaShared {
-  bfloat16 q[2][Tile::kConsumers][Tile::kBoxes][Tile::kOwn * 64];  // at the end: out
+  bfloat16 q[Tile::kConsumers][Tile::kBoxes][Tile::kOwn * 64];  // at the end: out
   bfloat16 k[Tile::kStages][Tile::kBoxes][Tile::kKeys * 64];
   bfloat16 v[Tile::kStages][Tile::kBoxes][Tile::kKeys * 64];
-  unsigned item[2];  // whose queries they are
-  PhaseBarrier full_q[2], full_k[Tile::kStages], full_v[Tile::kStages];
-  PhaseBarrier empty_q[2], empty_k[Tile::kStages], empty_v[Tile::kStages];
+  PhaseBarrier full_q, full_k[Tile::kStages], full_v[Tile::kStages];
+  PhaseBarrier empty_k[Tile::kStages], empty_v[Tile::kStages];
 
   // One thread calls this before all use, then the block's __syncthreads().
   __device__ void init() {
-    for (int place = 0; place < 2; ++place)
-      full_q[place].init(1), empty_q[place].init(Tile::kConsumers * kWarpGroup);
+    full_q.init(1);
     for (int stage = 0; stage < Tile::kStages; ++stage) {
       full_k[stage].init(1), full_v[stage].init(1);
       empty_k[stage].init(Tile::kConsumers), empty_v[stage].init(Tile::kConsumers);
@@ -78,46 +75,30 @@ __device__ inline void load_rows_of_head(bfloat16 (&boxes)[kBoxes][kElements],
         {row, box * 64, static_cast<int>(block.head), static_cast<int>(block.batch)}, full);
 }
 
-// A tile on its way to its stage of a ring, as soon as that is empty: number `number` of the ring,
-// the keys or values from `key` on.
+// A tile on its way to its stage of a ring, as soon as that is empty.
 template <class Tile, class Ring>
 __device__ __forceinline__ void fill_ring(Ring& ring, const CUtensorMap& map, PhaseBarrier* full,
-                                          PhaseBarrier* empty, int number, int key,
-                                          const HeadRows& block) {
-  const int stage = stage_of<Tile>(number);
-  empty[stage].wait(parity_of<Tile>(number) ^ 1);  // in the first round: empty from the start
+                                          PhaseBarrier* empty, int tile, const HeadRows& block) {
+  const int stage = stage_of<Tile>(tile);
+  empty[stage].wait(parity_of<Tile>(tile) ^ 1);  // in the first round: empty from the start
   full[stage].expect(sizeof ring[stage]);
-  load_rows_of_head(ring[stage], map, key, block, full[stage]);
+  load_rows_of_head(ring[stage], map, tile * Tile::kKeys, block, full[stage]);
 }
 
-// The producer's part, item after item: the queries, then the tiles of keys and of values in the
-// order in which they are multiplied. One thread calls this.
+// The producer's part: the queries, then the tiles of keys and of values in the order in which they
+// are multiplied. One thread calls this.
 template <class Tile>
 __device__ inline void copy_all(WgmmaShared<Tile>& shared, const CUtensorMap& map_q,
-                                const CUtensorMap& map_k, const CUtensorMap& map_v,
-                                const Sizes& shape, const ItemOrder& order) {
-  int before = 0;  // tiles of keys of the items before
-  unsigned number = blockIdx.x;
-  for (unsigned turn = 0;; ++turn) {
-    const unsigned place = turn % 2, next = order.next(turn);  // it comes while tiles are copied
-    shared.empty_q[place].wait(turn / 2 % 2 ^ 1);
-    shared.item[place] = number;
-    if (number >= order.count(shape)) return shared.full_q[place].arrive();  // that was all
-    const Item item = item_of<Tile>(number, shape, order);
-    shared.full_q[place].expect(sizeof shared.q[place]);
-    for (int consumer = 0; consumer < Tile::kConsumers; ++consumer)
-      load_rows_of_head(shared.q[place][consumer], map_q, item.first + consumer * Tile::kOwn,
-                        item.block, shared.full_q[place]);
-    for (int tile = 0; tile <= item.tiles; ++tile) {
-      const int key = tile * Tile::kKeys;
-      if (tile < item.tiles)
-        fill_ring<Tile>(shared.k, map_k, shared.full_k, shared.empty_k, before + tile, key,
-                        item.block);
-      if (tile > 0)
-        fill_ring<Tile>(shared.v, map_v, shared.full_v, shared.empty_v, before + tile - 1,
-                        key - Tile::kKeys, item.block);
-    }
-    before += item.tiles, number = next;
+                                const CUtensorMap& map_k, const CUtensorMap& map_v, int first_query,
+                                int tiles, const HeadRows& block) {
+  if (tiles == 0) return;  // nobody would wait for the queries
+  shared.full_q.expect(sizeof shared.q);
+  for (int consumer = 0; consumer < Tile::kConsumers; ++consumer)
+    load_rows_of_head(shared.q[consumer], map_q, first_query + consumer * Tile::kOwn, block,
+                      shared.full_q);
+  for (int tile = 0; tile <= tiles; ++tile) {
+    if (tile < tiles) fill_ring<Tile>(shared.k, map_k, shared.full_k, shared.empty_k, tile, block);
+    if (tile > 0) fill_ring<Tile>(shared.v, map_v, shared.full_v, shared.empty_v, tile - 1, block);
   }
 }
 

@@ -31,7 +31,7 @@ void forward(const CourseCall& call, hipStream_t stream) {
   const attention::Bf16View out = output_of<bfloat16>(call.outputs[0]);
   float* const lse = floats(call.outputs[1]);
   const auto launch = has_slices(p)          ? attention::launch_split_keys_mma
-                      : suits_wgmma(call, p) ? attention::launch_flash_wgmma
+                      : suits_wgmma(call, p) ? attention::wgmma_version(p).run
                                              : attention::launch_flash_bf16;
   launch(out, lse, in(0), in(1), in(2), p, static_cast<float*>(call.workspace), stream);
 }
@@ -67,7 +67,7 @@ size_t workspace_of_bf16_attention(const CourseCall& call) {
                                                      ? attention_backward::memory_of_flash_wgmma(p)
                                                      : attention_backward::memory_of_flash_bf16(p)
                              : has_slices(p) ? attention::memory_of_split_keys_mma(p)
-                        : suits_wgmma(call, p) ? attention::memory_of_flash_wgmma(p)
+                        : suits_wgmma(call, p) ? attention::wgmma_version(p).memory(p)
                                                : 0;
   return memory * sizeof(float);
 }
