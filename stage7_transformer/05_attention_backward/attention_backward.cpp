@@ -83,7 +83,7 @@ struct Arrays {
       attention::forward(of_queries(out), lse.data(), of_queries(q), of_keys(k), of_keys(v), p);
     else
       attention::launch_flash_bf16(of_queries(out), lse.data(), of_queries(q), of_keys(k),
-                                   of_keys(v), p);
+                                   of_keys(v), p, nullptr, nullptr);
   }
   Comparison compare() const {
     return together({attention::compare_rows(queries, grad_q.data(), want.q),

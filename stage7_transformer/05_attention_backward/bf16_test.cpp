@@ -125,7 +125,8 @@ struct Device {
         grad_v(problem, problem.Tk, layout),
         lse(problem.B * problem.H * problem.Tq, 0),
         memory(version.launch.memory(problem), 0) {
-    attention::launch_flash_bf16(out.view(), lse.data(), q.view(), k.view(), v.view(), problem);
+    attention::launch_flash_bf16(out.view(), lse.data(), q.view(), k.view(), v.view(), problem,
+                                 nullptr, nullptr);
     version.launch.run(grad_q.view(), grad_k.view(), grad_v.view(), grad_out.view(), out.view(),
                        lse.data(), q.view(), k.view(), v.view(), problem, memory.data(), nullptr);
   }

@@ -65,7 +65,9 @@ __host__ __device__ inline Item item_of(unsigned number, const Sizes& shape,
 
 // `value`, which all lanes of a warp have: so the compiler knows that they have the same, and keeps
 // what follows from it, as the descriptors of tiles, once for all of them.
-__device__ inline int uniform(int value) { return gpu::wave_shfl(value, 0); }
+__device__ inline int uniform(int value) {
+  return gpu::wave_shfl(value, gpu::lane_id() / kLanes * kLanes);
+}
 
 // How many of the block's tiles of keys a warp group's queries see, from `own` on; at least one.
 // Two groups see the same ones, unless the keys of a cache are of odd lengths.
