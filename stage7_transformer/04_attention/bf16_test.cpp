@@ -175,17 +175,16 @@ TEST_CASE("bf16: has enough blocks to take its large tiles") {
 }
 
 TEST_CASE("bf16: long sequences, whose tiles blocks take one after the other", "[long]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = GENERATE("flash_wgmma", "flash_persistent");
+  const std::vector<std::string> all = versions();
+  if (std::find(all.begin(), all.end(), version) == all.end()) return;
   CAPTURE(version);
-  constexpr attention::Lengths kLengths[] = {
-      {1030, 1030, 64}, {1100, 1234, 64}, {1234, 1100, 40}, {1030, 1030, 128}};
+  constexpr attention::Lengths kLengths[] = {{1030, 1030, 64}, {1100, 1034, 40}, {300, 300, 128}};
   for (const auto& [Tq, Tk, D] : kLengths) {
     CAPTURE(Tq, Tk, D);
-    REQUIRE_OK(check(random_inputs(problem_of(1, 3, Tq, Tk, D, true)), {true, 0}, version));
+    REQUIRE_OK(check(random_inputs(problem_of(1, 2, Tq, Tk, D, true)), {true, 0}, version));
   }
-  REQUIRE_OK(check(random_inputs(problem_of(2, 1, 1030, 1030, 64, false)), {true, 0}, version));
+  REQUIRE_OK(check(random_inputs(problem_of(5, 1, 200, 200, 64, false)), {true, 0}, version));
 }
 
 TEST_CASE("bf16: survives large scores") {
