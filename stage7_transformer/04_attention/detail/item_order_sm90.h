@@ -18,9 +18,9 @@ namespace attention {
 //   head   0  1  0  1  0  1    2  3  2  3  2  3
 //   tile   2  2  1  1  0  0    2  2  1  1  0  0
 //
-// Each block takes its first item by its own number. Then it takes the next one that nobody has,
-// by drawing a ticket, or where there are no tickets and all items are as long, as its turn comes:
-// every other time from the last block to the first.
+// Each block takes its first item by its own number. Then it draws a ticket for the next one that
+// nobody has. Without tickets, blocks take the next ones in their order, every other time from the
+// last block to the first.
 struct ItemOrder {
   unsigned heads, at_a_time;
   unsigned* tickets;  // how many have been drawn, or nullptr

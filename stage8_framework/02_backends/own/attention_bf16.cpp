@@ -25,15 +25,20 @@ bool suits_wgmma(const CourseCall& call, const attention::Problem& p) {
   return attention::suits_wgmma(p);
 }
 
+// What a forward call takes: the version of step 7.4, and the memory that this works in.
+attention::LaunchOf<bfloat16> version_of(const CourseCall& call, const attention::Problem& p) {
+  if (has_slices(p)) return {attention::launch_split_keys_mma, attention::memory_of_split_keys_mma};
+  if (suits_wgmma(call, p)) return attention::wgmma_version(p);
+  return {attention::launch_flash_bf16};
+}
+
 void forward(const CourseCall& call, hipStream_t stream) {
   const auto in = [&](int i) { return view_of<bfloat16>(call.inputs[i]); };
   const attention::Problem p = problem_of(call);
   const attention::Bf16View out = output_of<bfloat16>(call.outputs[0]);
   float* const lse = floats(call.outputs[1]);
-  const auto launch = has_slices(p)          ? attention::launch_split_keys_mma
-                      : suits_wgmma(call, p) ? attention::wgmma_version(p).run
-                                             : attention::launch_flash_bf16;
-  launch(out, lse, in(0), in(1), in(2), p, static_cast<float*>(call.workspace), stream);
+  version_of(call, p).run(out, lse, in(0), in(1), in(2), p, static_cast<float*>(call.workspace),
+                          stream);
 }
 
 void backward(const CourseCall& call, hipStream_t stream) {
@@ -63,12 +68,9 @@ const char* supports_bf16_attention(const CourseCall& call) {
 
 size_t workspace_of_bf16_attention(const CourseCall& call) {
   const attention::Problem p = problem_of(call);
-  const size_t memory = is_backward(call)      ? suits_wgmma(call, p)
-                                                     ? attention_backward::memory_of_flash_wgmma(p)
-                                                     : attention_backward::memory_of_flash_bf16(p)
-                             : has_slices(p) ? attention::memory_of_split_keys_mma(p)
-                        : suits_wgmma(call, p) ? attention::wgmma_version(p).memory(p)
-                                               : 0;
+  const size_t memory = !is_backward(call)     ? version_of(call, p).memory(p)
+                        : suits_wgmma(call, p) ? attention_backward::memory_of_flash_wgmma(p)
+                                               : attention_backward::memory_of_flash_bf16(p);
   return memory * sizeof(float);
 }
 
