@@ -15,19 +15,14 @@ bool suits_wgmma(const Problem& problem) {
   return has_sm90 && problem.D >= kLeast;
 }
 
-LaunchOf<gpu::bfloat16> wgmma_version(const Problem& problem) {
-  if (problem.D > 64) return {launch_flash_wgmma};
-  return {launch_flash_persistent, memory_of_flash_persistent};
-}
-
 size_t memory_of_forward_bf16(const Problem& problem) {
-  return suits_wgmma(problem) ? wgmma_version(problem).memory(problem) : 0;
+  return suits_wgmma(problem) ? memory_of_flash_persistent(problem) : 0;
 }
 
 void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,
                   const ConstBf16View& v, const Problem& problem, float* memory,
                   hipStream_t stream) {
-  const auto launch = suits_wgmma(problem) ? wgmma_version(problem).run : launch_flash_bf16;
+  const auto launch = suits_wgmma(problem) ? launch_flash_persistent : launch_flash_bf16;
   launch(out, lse, q, k, v, problem, memory, stream);
 }
 

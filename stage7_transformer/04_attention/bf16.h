@@ -29,11 +29,7 @@ inline constexpr size_t kManyQueries = 1024;
 // fill them. They multiply heads of 64 or 128 numbers, and pad others with zeros.
 bool suits_wgmma(const Problem& problem);
 
-// Of these versions the faster one, by measurement: flash_persistent up to 64 numbers, beyond them
-// flash_wgmma.
-LaunchOf<gpu::bfloat16> wgmma_version(const Problem& problem);
-
-// The version of wgmma where it suits, else flash_bf16: what that takes, on every device that has
+// flash_persistent where it suits, else flash_bf16: what that takes, on every device that has
 // the matrix instructions of sm_80. It works in `memory`: so many floats on the device.
 size_t memory_of_forward_bf16(const Problem& problem);
 void forward_bf16(const Bf16View& out, float* lse, const ConstBf16View& q, const ConstBf16View& k,

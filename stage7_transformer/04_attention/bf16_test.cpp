@@ -16,13 +16,24 @@ namespace {
 using namespace attention_bf16;
 using attention::Of;
 
-// The versions that this device has: each test walks five numbers.
-static_assert(std::size(attention::kBf16Versions) == 5);
+// The versions that this device has.
 std::vector<std::string> versions() {
   std::vector<std::string> names;
   for (const auto& version : testing::chosen(attention::kBf16Versions))
     if (missing(version.needs).empty()) names.push_back(version.name);
   return names;
+}
+bool has_version(const std::string& name) {
+  const std::vector<std::string> names = versions();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// One of them after the other: the test begins again for each. "" where there are no more.
+std::string version_in_turn() {
+  static_assert(std::size(attention::kBf16Versions) == 5);
+  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
+  const std::vector<std::string> names = versions();
+  return number < names.size() ? names[number] : "";
 }
 
 // The device memory of one attention.
@@ -93,9 +104,8 @@ Inputs search_inputs(const Problem& problem, std::vector<size_t>& target) {
 }  // namespace
 
 TEST_CASE("bf16: stays within its bound, at any length and number of heads", "[long]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   constexpr size_t kLengths[] = {1, 2, 31, 64, 127, 128, 129, 500};
   constexpr size_t kHeads[] = {1, 3, 4};
@@ -114,9 +124,8 @@ TEST_CASE("bf16: stays within its bound, at any length and number of heads", "[l
 }
 
 TEST_CASE("bf16: pads heads of any size up to 256", "[long]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   for (const size_t D : {1, 3, 8, 16, 17, 32, 40, 63, 64, 72, 80, 100, 128, 136, 200, 255, 256}) {
     for (const bool packed : {false, true}) {
@@ -128,9 +137,8 @@ TEST_CASE("bf16: pads heads of any size up to 256", "[long]") {
 }
 
 TEST_CASE("bf16: takes fewer queries than keys, more, and rows that see no key") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   struct Lengths {
     size_t Tq, Tk;
@@ -147,9 +155,8 @@ TEST_CASE("bf16: takes fewer queries than keys, more, and rows that see no key")
 }
 
 TEST_CASE("bf16: a few queries and a cache in many slices") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   size_t turn = 0;
   for (const size_t Tq : {1, 2, 4, 5, 8})
@@ -163,9 +170,8 @@ TEST_CASE("bf16: a few queries and a cache in many slices") {
 }
 
 TEST_CASE("bf16: has enough blocks to take its large tiles") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   const size_t heads = gpu::multiprocessors();  // a block for each
   for (const size_t D : {16, 32, 64, 128, 256}) {
@@ -176,8 +182,7 @@ TEST_CASE("bf16: has enough blocks to take its large tiles") {
 
 TEST_CASE("bf16: long sequences, whose tiles blocks take one after the other", "[long]") {
   const std::string version = GENERATE("flash_wgmma", "flash_persistent");
-  const std::vector<std::string> all = versions();
-  if (std::find(all.begin(), all.end(), version) == all.end()) return;
+  if (!has_version(version)) return;
   CAPTURE(version);
   constexpr attention::Lengths kLengths[] = {{1030, 1030, 64}, {1100, 1034, 40}, {300, 300, 128}};
   for (const auto& [Tq, Tk, D] : kLengths) {
@@ -187,10 +192,27 @@ TEST_CASE("bf16: long sequences, whose tiles blocks take one after the other", "
   REQUIRE_OK(check(random_inputs(problem_of(5, 1, 200, 200, 64, false)), {true, 0}, version));
 }
 
+TEST_CASE("bf16: tiles of long sequences whose sums are not finite come again", "[long]") {
+  constexpr size_t T = 1030, D = 64;
+  if (!has_version("flash_persistent")) return;
+  for (const size_t heads : {size_t{1}, size_t{gpu::multiprocessors()}}) {
+    const Problem p = problem_of(1, heads, T, T, D, true);
+    Inputs in = random_inputs(p, 2);
+    const auto before = Device(in, {}, "flash_persistent").run();
+    for (const size_t token : {1029, 700, 3}) {  // in the first tile to be taken, and in the last
+      CAPTURE(heads, token);
+      attention::plant(in.v, T, D, token, 5, gpu::from_float<bfloat16>(NAN));
+      const auto queries = attention::reach_of_queries(p, Of::v, token);
+      const auto after = Device(in, {}, "flash_persistent").run();
+      REQUIRE(attention::same_outside(before, after, nullptr, T, D, queries));
+      REQUIRE(attention::reaches(after, T, D, queries));
+    }
+  }
+}
+
 TEST_CASE("bf16: survives large scores") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   // Scores of up to 1e4: sqrt(64) * largest^2 / 3 and more.
   const auto inputs = random_inputs(problem_of(1, 2, 100, 150, 64, true), 60);
@@ -198,9 +220,8 @@ TEST_CASE("bf16: survives large scores") {
 }
 
 TEST_CASE("bf16: scores that are all far below 0") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   for (const size_t Tq : {1, 4}) {
     CAPTURE(Tq);
@@ -212,9 +233,8 @@ TEST_CASE("bf16: scores that are all far below 0") {
 }
 
 TEST_CASE("bf16: finds the one key that a query looks for") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   for (const size_t D : {64, 256}) {
     for (const bool causal : {false, true}) {
@@ -233,9 +253,8 @@ TEST_CASE("bf16: finds the one key that a query looks for") {
 }
 
 TEST_CASE("bf16: a later token changes no earlier output, and twice gives the same bits") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   for (const size_t D : {64, 128}) {
     CAPTURE(D);
@@ -259,9 +278,8 @@ TEST_CASE("bf16: a later token changes no earlier output, and twice gives the sa
 }
 
 TEST_CASE("bf16: what a query does not see adds nothing to it", "[harness]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   const size_t many = gpu::multiprocessors();  // heads: a block for each
   for (const auto& [Tq, Tk, D] : kUnseen)
@@ -288,9 +306,8 @@ TEST_CASE("bf16: what a query does not see adds nothing to it", "[harness]") {
 }
 
 TEST_CASE("bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   Inputs in = random_inputs(problem_of(1, 1, 70, 70, 64, true));
   const Reference want = attention_cpu(in);
@@ -312,9 +329,8 @@ TEST_CASE("bf16: NaN is not hidden, and what is wrong is caught", "[harness]") {
 }
 
 TEST_CASE("bf16: refuses what it can't do, and does nothing for nothing") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   const attention::Bf16View none{nullptr, 0, 0, 0};
   const auto run = [&](const Problem& problem) {
@@ -333,9 +349,8 @@ TEST_CASE("bf16: refuses what it can't do, and does nothing for nothing") {
 }
 
 TEST_CASE("bf16: on the numbers that NumPy's references are made of", "[numpy]") {
-  const size_t number = GENERATE(size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{4});
-  if (number >= versions().size()) return;
-  const std::string version = versions()[number];
+  const std::string version = version_in_turn();
+  if (version.empty()) return;
   CAPTURE(version);
   for (const bool causal : {true, false}) {
     const Inputs in{problem_of(2, 2, 21, 26, 12, causal), numpy_rounded("q"), numpy_rounded("k"),

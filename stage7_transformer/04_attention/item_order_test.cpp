@@ -35,9 +35,10 @@ TEST_CASE("every tile of every head is one item, and of heads at a time the long
         REQUIRE(head / at_a_time == number / (at_a_time * tiles));
         REQUIRE(item.block.tile >= 0);
         REQUIRE(item.block.tile < static_cast<int>(tiles));
-        REQUIRE(item.first == item.block.tile * OrderedTile::kQueries);
-        // Query i sees the keys up to i + 100.
-        const int keys = causal ? std::min(item.first + OrderedTile::kQueries, 700) + 100 : 800;
+        // The last tile ends with the queries; the first one has what is left, 700 - 3 * 192.
+        REQUIRE(item.end == 700 - (3 - item.block.tile) * OrderedTile::kQueries);
+        REQUIRE(item.first == std::max(item.end - OrderedTile::kQueries, 0));
+        const int keys = causal ? item.end + 100 : 800;  // query i sees the keys up to i + 100
         REQUIRE(item.tiles == (keys + 127) / 128);
         if (number % (at_a_time * tiles) > 0) REQUIRE(item.tiles <= before);
         before = item.tiles;

@@ -48,7 +48,7 @@ inline ItemOrder order_of(const Problem& p, float* tickets, hipStream_t stream) 
 
 struct Item {
   HeadRows block;
-  int first, tiles;  // the first query, and how many tiles of keys the queries see
+  int first, end, tiles;  // the queries from first to end - 1 see `tiles` tiles of keys
 };
 
 template <class Tile>
@@ -58,9 +58,9 @@ __host__ __device__ inline Item item_of(unsigned number, const Sizes& shape,
   const unsigned rest = number - head * shape.tiles, left = order.heads - head;
   const unsigned heads = left < order.at_a_time ? left : order.at_a_time;
   const HeadRows block(shape, head + rest % heads, shape.tiles - 1 - rest / heads);
-  const int first = block.tile * Tile::kQueries, end = first + Tile::kQueries;
-  const int keys = visible_keys(end < shape.Tq ? end : shape.Tq, shape);
-  return {block, first, (keys + Tile::kKeys - 1) / Tile::kKeys};
+  const int after = (static_cast<int>(shape.tiles) - 1 - block.tile) * Tile::kQueries;
+  const int end = shape.Tq - after, first = end > Tile::kQueries ? end - Tile::kQueries : 0;
+  return {block, first, end, (visible_keys(end, shape) + Tile::kKeys - 1) / Tile::kKeys};
 }
 
 // `value`, which all lanes of a warp have: so the compiler knows that they have the same, and keeps
@@ -69,12 +69,12 @@ __device__ inline int uniform(int value) {
   return gpu::wave_shfl(value, gpu::lane_id() / kLanes * kLanes);
 }
 
-// How many of the block's tiles of keys a warp group's queries see, from `own` on; at least one.
-// Two groups see the same ones, unless the keys of a cache are of odd lengths.
+// How many of the item's tiles of keys a warp group's queries see, from `own` to before `end`; at
+// least one. Two groups see the same ones, unless the keys of a cache are of odd lengths.
 template <class Tile>
-__device__ inline int own_tiles_of(int own, int tiles, const Sizes& shape) {
+__device__ inline int own_tiles_of(int own, int end, int tiles, const Sizes& shape) {
   if (Tile::kQueries <= Tile::kKeys) return tiles;
-  const int keys = visible_keys(min(own + Tile::kOwn, shape.Tq), shape);
+  const int keys = visible_keys(min(own + Tile::kOwn, end), shape);
   return uniform(max(1, (keys + Tile::kKeys - 1) / Tile::kKeys));
 }
 

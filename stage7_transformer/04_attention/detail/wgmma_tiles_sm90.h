@@ -128,14 +128,14 @@ __device__ __forceinline__ void begin_values(float (&out)[1][Tile::kDepth / 8][4
   gemm_mixed::end_wgmma();
 }
 
-// Stores out, divided by its sums, and lse of a warp group's queries, from `own` on. On its way out
-// lies in `boxes`, where the queries were.
+// Stores out, divided by its sums, and lse of a warp group's queries from `own` to before `end`. On
+// its way out lies in `boxes`, where the queries were.
 template <class Tile>
 __device__ inline void store_rows(const Bf16View& to, float* lse,
                                   const float (&out)[1][Tile::kDepth / 8][4],
                                   RunningSoftmax<1>& softmax,
                                   bfloat16 (&boxes)[Tile::kBoxes][Tile::kOwn * 64], int own,
-                                  const HeadRows& block, const Sizes& shape) {
+                                  int end, const HeadRows& block, const Sizes& shape) {
   const int warp_row = static_cast<int>(threadIdx.x) % kWarpGroup / kLanes * 16;
   softmax.finish();
   float factors[1][2];
@@ -144,13 +144,13 @@ __device__ inline void store_rows(const Bf16View& to, float* lse,
     const float sum = softmax.sum[0][half];
     factors[0][half] = sum == 0 ? 0 : 1 / sum;  // 0: no key is visible
     const int row = own + warp_row + 8 * half + warp_lane() / 4;
-    if (lse != nullptr && warp_lane() % 4 == 0 && row < shape.Tq)
+    if (lse != nullptr && warp_lane() % 4 == 0 && row < end)
       lse[block.flat(shape, shape.Tq, row)] = (softmax.shift[0][half] + log2f(sum)) * kLogTwo;
   }
   GPU_UNROLL
   for (int box = 0; box < Tile::kBoxes; ++box)
-    store_chunks<true>(block.row(to, own) + 64 * box, to.stride_row, shape.D - 64 * box,
-                       shape.Tq - own, reinterpret_cast<uint4*>(boxes[box]), warp_row,
+    store_chunks<true>(block.row(to, own) + 64 * box, to.stride_row, shape.D - 64 * box, end - own,
+                       reinterpret_cast<uint4*>(boxes[box]), warp_row,
                        reinterpret_cast<const float(*)[1][8][4]>(out)[box], factors);
 }
 

@@ -4,6 +4,7 @@
 #include "common/gpu.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/bf16.h"
+#include "stage7_transformer/04_attention/detail/finite.h"
 #include "stage7_transformer/04_attention/detail/head_map_sm90.h"
 #include "stage7_transformer/04_attention/detail/persistent_sm90.h"
 
@@ -18,10 +19,12 @@ size_t memory_of_flash_persistent(const Problem& p) { return has_tickets(p) ? 1 
 // out = softmax(scale Q K^T) V      Q, out (B,H,Tq,D)  K, V (B,H,Tk,D)
 // lse = log sum of exp(scale Q K^T)       lse (B,H,Tq), may be null
 // Fixes : where a block of flash_wgmma ends, its multiprocessor waits for the next one's first
-//         tiles; and a warp group multiplies tiles of keys of which only other groups see any.
+//         tiles. A warp group multiplies tiles of keys of which only other groups see any, and all
+//         look for NaN in each tile that not every query sees.
 // Idea  : a block per multiprocessor goes from one item, a tile of queries of a head, to the next.
 //         The producer fills the rings with the next item's tiles while this one's are multiplied
-//         and stored. Long items come first, and who is done draws the next one.
+//         and stored. Long items come first, and who is done draws the next one. An item whose
+//         sums are not finite comes once more, and only then NaN is looked for (see finite.h).
 // Thread: warp group 0 is the producer, one thread of it works; the others own 64 queries each.
 // Costs : a second place for queries in shared memory; zeroing the tickets, a launch more.
 template <class Tile>
@@ -53,7 +56,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         const Item item = item_of<Tile>(shared.item[place], shape, order);
         const int first = uniform(item.first), tiles = uniform(item.tiles);
         const int own = first + consumer * Tile::kOwn;
-        const int own_tiles = own_tiles_of<Tile>(own, tiles, shape);
+        const bool careful = shared.careful[place];  // then the groups look at all tiles together
+        const int own_tiles = careful ? tiles : own_tiles_of<Tile>(own, item.end, tiles, shape);
         // All of the group's, and of the block's, queries see that many keys.
         const int unmasked = visible_keys(own + 1, shape),
                   seen_by_all = visible_keys(first + 1, shape);
@@ -74,7 +78,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         const auto wait_for_values = [&](int tile) {
           const int stage = stage_of<Tile>(before + tile), key = tile * Tile::kKeys;
           shared.full_v[stage].wait(parity_of<Tile>(before + tile));  // the tile of V is complete
-          if (key + Tile::kKeys <= seen_by_all) return;
+          if (!careful || key + Tile::kKeys <= seen_by_all) return;
           GPU_UNROLL
           for (int box = 0; box < Tile::kBoxes; ++box)
             take_out_special<false, Tile::kKeys, ConsumerThreads<Tile>>(
@@ -101,37 +105,43 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
             gemm_mixed::give_turn(kTurns);
         };
         if (consumer == kLast && tiles > 1) gemm_mixed::give_turn(kTurns);
-        for (int tile = 1; tile <= tiles; ++tile) {
-          const int stage = uniform(stage_of<Tile>(before + tile));
-          const int stage_before = uniform(stage_of<Tile>(before + tile - 1));
-          // The tile of K is complete.
-          if (tile < tiles) shared.full_k[stage].wait(parity_of<Tile>(before + tile));
+        for (int tile = 1; tile < own_tiles; ++tile) {
+          const int stage = stage_of<Tile>(before + tile);
+          const int stage_before = stage_of<Tile>(before + tile - 1);
+          shared.full_k[stage].wait(parity_of<Tile>(before + tile));  // the tile of K is complete
           wait_for_values(tile - 1);
-          if (tile < tiles) gemm_mixed::wait_for_turn(kTurns + consumer);
-          if (tile < own_tiles) {
-            gemm_mixed::begin_wgmma();
-            begin_scores<Tile>(scores, q, shared.k[stage]);
-            begin_values<Tile>(out, weights, shared.v[stage_before]);
-            give_turn(tile);
-            gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
-            if (leads) shared.empty_k[stage].arrive();
-            weigh(tile);
-            gemm_mixed::wait_for_wgmma<0>();  // the values of the tile before are added
-            if (leads) shared.empty_v[stage_before].arrive();
-            RunningSoftmax<1>::shrink(out, smaller);
-            hold_weights();
-          } else {  // the last values that the group's queries see, then those that others see
-            if (tile < tiles) give_turn(tile);
-            if (tile == own_tiles) {
-              gemm_mixed::begin_wgmma();
-              begin_values<Tile>(out, weights, shared.v[stage_before]);
-              gemm_mixed::wait_for_wgmma<0>();
-            }
-            if (leads) shared.empty_v[stage_before].arrive();
-            if (leads && tile < tiles) shared.empty_k[stage].arrive();
-          }
+          gemm_mixed::wait_for_turn(kTurns + consumer);
+          gemm_mixed::begin_wgmma();
+          begin_scores<Tile>(scores, q, shared.k[stage]);
+          begin_values<Tile>(out, weights, shared.v[stage_before]);
+          give_turn(tile);
+          gemm_mixed::wait_for_wgmma<1>();  // the scores are complete
+          if (leads) shared.empty_k[stage].arrive();
+          weigh(tile);
+          gemm_mixed::wait_for_wgmma<0>();  // the values of the tile before are added
+          if (leads) shared.empty_v[stage_before].arrive();
+          RunningSoftmax<1>::shrink(out, smaller);
+          hold_weights();
         }
-        store_rows<Tile>(to, lse, out, softmax, q, own, item.block, shape);
+        if (tiles > 0) {
+          const int stage = stage_of<Tile>(before + own_tiles - 1);
+          wait_for_values(own_tiles - 1);
+          gemm_mixed::begin_wgmma();
+          begin_values<Tile>(out, weights, shared.v[stage]);
+          gemm_mixed::wait_for_wgmma<0>();
+          if (leads) shared.empty_v[stage].arrive();
+        }
+        for (int tile = own_tiles; tile < tiles; ++tile) {  // tiles that only other groups see
+          const int stage = stage_of<Tile>(before + tile);
+          gemm_mixed::wait_for_turn(kTurns + consumer);
+          give_turn(tile);
+          shared.full_k[stage].wait(parity_of<Tile>(before + tile));
+          if (leads) shared.empty_k[stage].arrive();
+          shared.full_v[stage].wait(parity_of<Tile>(before + tile));
+          if (leads) shared.empty_v[stage].arrive();
+        }
+        if (shape.causal && !careful && !are_finite(out)) shared.again[place] = true;
+        store_rows<Tile>(to, lse, out, softmax, q, own, item.end, item.block, shape);
         gemm_mixed::fence_for_tma();
         shared.empty_q[place].arrive();
         before = uniform(before + tiles);

@@ -113,7 +113,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         gemm_mixed::wait_for_wgmma<0>();
       }
 
-      store_rows<Tile>(to, lse, out, softmax, q, own, block, shape);
+      store_rows<Tile>(to, lse, out, softmax, q, own, shape.Tq, block, shape);
     }
   }
 }

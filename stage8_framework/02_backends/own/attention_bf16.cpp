@@ -28,7 +28,8 @@ bool suits_wgmma(const CourseCall& call, const attention::Problem& p) {
 // What a forward call takes: the version of step 7.4, and the memory that this works in.
 attention::LaunchOf<bfloat16> version_of(const CourseCall& call, const attention::Problem& p) {
   if (has_slices(p)) return {attention::launch_split_keys_mma, attention::memory_of_split_keys_mma};
-  if (suits_wgmma(call, p)) return attention::wgmma_version(p);
+  if (suits_wgmma(call, p))
+    return {attention::launch_flash_persistent, attention::memory_of_flash_persistent};
   return {attention::launch_flash_bf16};
 }
 
