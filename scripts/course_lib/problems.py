@@ -33,7 +33,8 @@ _ON_DIGITS = (r"   (?P<data>.+) \((?P<images>#) images\)   " + _TRAINED +
 _TOY = ("train_toy", r"(?P<data>xor|blobs|spiral)   points=(?P<points>#) network=(?P<network>[\d-]+) "
                      + _TRAINED + r" epochs=(?P<epochs>#)")
 _DIGITS_BY_LAYERS = ("train_digits", r"(?P<network>\d+(?:-\d+)+)" + _ON_DIGITS)
-_DIGITS_BY_CNN = ("train_digits", r"(?P<network>8C3-P2-16C3-P2-64-10)" + _ON_DIGITS)
+_DIGITS_BY_CNN = ("train_digits", r"(?P<network>8C3-P2-16C3-P2-(?P<hidden>#)-10)" + _ON_DIGITS +
+                  r"(?:   until (?P<until>#)% of the tests)?")
 _TEXT = ("train_text", r"layers=(?P<layers>#) heads=(?P<heads>#) width=(?P<width>#) "
                        r"context=(?P<context>#) batch=(?P<batch>#) \(\d+ parameters\)   (?P<data>.+)   "
                        + _TRAINED + r" steps=(?P<steps>#)")

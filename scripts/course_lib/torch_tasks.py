@@ -28,6 +28,7 @@ class Task:
     autocast: bool = False  # to bfloat16, in forward and backward passes
     test: tuple[torch.Tensor, torch.Tensor] | None = None  # images that training does not see
     is_text: bool = False  # rows of tokens
+    until: int = 0  # percent of the tests: an epoch that reaches it is the last; the rate falls; 0: neither
     curve: str = ""  # the program's name for its series of losses, where it trains on the same data
 
     @property
@@ -71,13 +72,13 @@ def toy_task(values: dict, device: torch.device, data: Path) -> Task:
                 learning_rate=float(values["learning_rate"]), optimizer=values["optimizer"])
 
 
-def cnn_network() -> nn.Sequential:
+def cnn_network(hidden: int) -> nn.Sequential:
     """What step 6.4 trains: the images come as rows of 784 pixels."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+        nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 def digits_task(values: dict, device: torch.device, data: Path) -> Task:
@@ -90,10 +91,15 @@ def digits_task(values: dict, device: torch.device, data: Path) -> Task:
     else:
         inputs = torch.rand(values["images"], 784, device=device)
         targets = torch.randint(10, (values["images"],), device=device)
-    make = cnn_network if "C" in network else lambda: mlp(list(map(int, network.split("-"))), nn.ReLU)
+    def make() -> nn.Sequential:
+        if "C" in network:
+            return cnn_network(values["hidden"])
+        return mlp(list(map(int, network.split("-"))), nn.ReLU)
+
     return Task(network=make, loss=nn.CrossEntropyLoss(), inputs=inputs, targets=targets,
                 batch=values["batch"], epochs=values["epochs"], test=test,
-                curve="training" if test else "",
+                until=values.get("until") or 0,
+                curve="training" if test and not values.get("until") else "",
                 learning_rate=float(values["learning_rate"]), optimizer=values["optimizer"])
 
 

@@ -32,7 +32,10 @@ def make_optimizer(task: Task, network: nn.Module, is_captured: bool) -> torch.o
         return torch.optim.SGD(network.parameters(), lr=task.learning_rate, fused=True,
                                momentum=0.9 if task.optimizer == "momentum" else 0)
     rule = torch.optim.AdamW if task.optimizer == "adamw" else torch.optim.Adam
-    return rule(network.parameters(), lr=task.learning_rate, fused=True, capturable=is_captured)
+    rate = task.learning_rate
+    if task.until and is_captured:  # a replay reads what it falls to from the device
+        rate = torch.tensor(rate, device=task.inputs.device)
+    return rule(network.parameters(), lr=rate, fused=True, capturable=is_captured)
 
 
 def wait_for(device: torch.device) -> None:
@@ -57,7 +60,10 @@ class Trainer:
         # The rows of every batch of an epoch.
         self.order = torch.zeros(task.steps, task.batch, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)  # of the last step
+        self.epochs = task.epochs  # of the last training
         self.prepare()
+        if task.until:
+            accuracy_of(self)
 
     def wrap(self, network: nn.Module) -> nn.Module:
         return network
@@ -88,6 +94,14 @@ class Trainer:
                 tensor.zero_()
         torch.manual_seed(self.task.seed)
 
+    def set_rate(self, share: float) -> None:
+        """Takes so much of the task's learning rate."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(share * self.task.learning_rate)
+            else:
+                group["lr"] = share * self.task.learning_rate
+
     def shuffle(self) -> None:
         shuffled = torch.randperm(len(self.task.inputs), device=self.order.device)
         self.order.copy_(shuffled[: self.order.numel()].view_as(self.order))
@@ -104,10 +118,15 @@ class Trainer:
         self.restart()
         wait_for(self.order.device)
         start = time.perf_counter()
-        for _ in range(self.task.epochs):
+        for number in range(self.task.epochs):
+            if self.task.until:
+                self.set_rate(1 - number / self.task.epochs)
             if self.gathers:
                 self.shuffle()
             self.epoch()
+            self.epochs = number + 1
+            if self.task.until and accuracy_of(self) >= self.task.until:
+                break
         wait_for(self.order.device)
         return 1e3 * (time.perf_counter() - start)
 
@@ -201,12 +220,14 @@ class CompiledTrainer(Trainer):
 def describe(trainer: Trainer, ms: float) -> str:
     """What a step took, and what was learnt."""
     task = trainer.task
-    note = f"{1e3 * ms / (task.epochs * task.steps):.1f} us a step"
+    note = f"{1e3 * ms / (trainer.epochs * task.steps):.1f} us a step"
     if task.is_text:
         tokens = task.epochs * task.steps * task.batch * task.inputs.shape[1]
         note += f", {tokens / ms / 1e3:.3g} M tokens/s"
     note += (f", test accuracy {accuracy_of(trainer):.2f}%" if task.test
              else f", last loss {trainer.loss.item():.3g}")
+    if task.until:
+        note += f", epoch {trainer.epochs}"
     peak = trainer.peak_bytes() if type(trainer) is Trainer else None  # a graph keeps what it has had
     return note if peak is None else f"{note}, at most {peak / 1e6:.3g} MB live in a step"
 
