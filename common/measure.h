@@ -17,11 +17,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/graph.h"
 #include "common/program.h"
+
+// Matrix units draw so much power that the device lowers its clock within half a second. A row that
+// keeps them busy runs for that long before it is timed, so that all are timed at the clock that
+// lasts. In milliseconds, for Measured::settle_ms.
+inline double settle_matrix_units(const Options& options) {
+  return options.quick || std::string_view(gpu::kBackend) == "cpu" ? 0 : 500;
+}
 
 // What a row of the table does. Only work, launch and verify must be there.
 struct Measured {

@@ -95,6 +95,11 @@ class Cases:
     def __init__(self, device: torch.device):
         self.device = device
 
+    @property
+    def settle_ms(self) -> float:
+        """Of work on matrix units: see settle_matrix_units() in common/measure.h."""
+        return 500 if self.device.type == "cuda" else 20
+
     def make(self, problem: problems.Problem) -> Case:
         return getattr(self, problem.kind)(**problem.values)
 
@@ -151,10 +156,9 @@ class Cases:
         if precision == "fp8":
             return self.gemm_fp8(M, N, K)
         kind = PRECISIONS[precision]
-        settle_ms = 500 if self.device.type == "cuda" else 20  # matrix units slow down as they warm up
         case = self.gemm(layout, M, N, K)
         return replace(case, inputs=[matrix.to(kind) for matrix in case.inputs],
-                       settle_ms=settle_ms, tf32=precision == "tf32",
+                       settle_ms=self.settle_ms, tf32=precision == "tf32",
                        note="" if precision == "tf32" else f"C in {precision}")
 
     def gemm_fp8(self, M: int, N: int, K: int) -> Case:
@@ -170,8 +174,7 @@ class Cases:
             raise CannotDo("this PyTorch has no product of fp8")
         inputs = [self.random(M, K).to(kind), self.random(N, K).to(kind),
                   torch.ones((), device=self.device)]
-        return Case(multiply, inputs, settle_ms=500 if self.device.type == "cuda" else 20,
-                    note="fast accumulation")
+        return Case(multiply, inputs, settle_ms=self.settle_ms, note="fast accumulation")
 
     # Stage 3
 
@@ -300,10 +303,10 @@ class Cases:
         q, k, v = (self.random(B, H, rows, D, low=-largest, high=largest).to(PRECISIONS[precision])
                    for rows, largest in ((count, 2), (T, 2), (T, 1)))
         note = f"sdpa: {self.attention_backend(q, k, v, is_causal, way == 'backward')}"
-        if way == "forward":
-            return Case(attend, [q, k, v], note=note)
-        return Case(attend, [q, k, v], (0, 1, 2), self.random(B, H, count, D).to(q.dtype), "backward",
-                    note=note)
+        case = Case(attend, [q, k, v], note=note)
+        if way == "backward":
+            case = replace(case, wanted=(0, 1, 2), grad=self.random(B, H, count, D).to(q.dtype), way=way)
+        return replace(case, settle_ms=self.settle_ms) if precision == "bf16" else case
 
     @staticmethod
     def attention_backend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool,

@@ -27,9 +27,6 @@
 namespace {
 
 constexpr size_t kRows = 16;  // of C that are compared with the reference
-// Matrix units draw so much power that the device lowers its clock within half a second. Every row
-// runs for that long before it is timed, so that all are timed at the clock that lasts.
-constexpr double kSettleMs = 500;
 // Products of few rows that are printed beside the others: one reads B and does little else.
 constexpr size_t kFewRowsPrinted[] = {16, 64, 128};
 // The products of floats, of fp8 and in other layouts, M = N = K.
@@ -126,7 +123,7 @@ struct Problem {
     row.verify_exactly = [this] { return compare_exactly(); };
     row.outputs = {{d_c.data(), d_c.bytes()}};
     row.shape = {M, N};
-    row.settle_ms = options.quick || gpu::kBackend == std::string("cpu") ? 0 : kSettleMs;
+    row.settle_ms = settle_matrix_units(options);
     return row;
   }
 

@@ -122,6 +122,7 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                       [&] { return a.compare(); },
                       {{a.out.data(), a.out.bytes()}, {a.lse.data(), a.lse.bytes()}}};
     measured.note = attention::memory_text(beside);
+    if (!a.kFloat) measured.settle_ms = settle_matrix_units(options);
     table.version(version, std::move(measured));
   }
   if (a.has_exact()) {

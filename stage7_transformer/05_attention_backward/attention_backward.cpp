@@ -130,6 +130,7 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                        {a.grad_k.data(), a.grad_k.bytes()},
                        {a.grad_v.data(), a.grad_v.bytes()}}};
     measured.note = attention::memory_text(beside);
+    if (!a.kFloat) measured.settle_ms = settle_matrix_units(options);
     table.version(version, std::move(measured));
   }
   report.table("backward   " + name(p) + " " + type, 0,

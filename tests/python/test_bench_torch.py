@@ -88,7 +88,7 @@ def look(folder: Path, program: str) -> object:
 def test_the_network_is_that_of_the_course(tmp_path: Path):
     found = look(tmp_path, """
 bench_torch.use_float32()
-print(json.dumps({"cnn": torch_tasks.cnn_network(),
+print(json.dumps({"cnn": torch_tasks.cnn_network(64),
                   "toy": torch_tasks.mlp([2, 8, 2], torch.nn.Tanh),
                   "tf32": [torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32]}))
 """)
