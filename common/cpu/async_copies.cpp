@@ -87,6 +87,8 @@ std::string AsyncCopies::begin_load(void* to, const TensorMap& map, const int* a
   for (const Store& store : stores_)
     if (!store.is_read && overlap(load.to, bytes, store.from, store.bytes))
       return "overwrites a box that a store has not read yet";
+  if (view_.may_be_stored_late(load.to, bytes))
+    return "overwrites what threads have changed, without fence_for_tma() behind it";
   for (unsigned i = 0; i < bytes; i += sizeof kNotThereYet)
     std::memcpy(static_cast<char*>(to) + i, &kNotThereYet, sizeof kNotThereYet);
   loads_.push_back(load);

@@ -51,6 +51,15 @@ class AsyncView {
     });
     return mistake;
   }
+  // A unit is about to write them. What threads have stored may still be on its way then, and land
+  // on top of it, unless a thread has called the fence since.
+  bool may_be_stored_late(unsigned offset, unsigned bytes) const {
+    bool late = false;
+    for_each_row(offset, bytes, [&](unsigned row) {
+      late = late || (known_[row] && fenced_[row] == fences_ && !is_same(row));
+    });
+    return late;
+  }
   // Are they as they were when a unit last wrote or read them?
   bool is_unchanged(unsigned offset, unsigned bytes) const {
     bool same = true;

@@ -79,6 +79,7 @@ FAULTS = (
     ("alignment", r"not aligned as its type asks|runtime error: .* misaligned address"),
     ("early", r"has not arrived yet|is on its way|has not read yet|before its store had read|"
               r"stores have not read|a product reads|products were added|products are under way"),
+    ("fence", r"fence_for_tma\(\)"),
     ("deadlock", r"no other thread can go on"),
     ("barrier", r"barrier|returned while|different"),
     ("deadlock", r"wait"),
@@ -93,6 +94,7 @@ FAULT_WORDS = {
     "alignment": "a pointer is not aligned as its type asks, or was never set",
     "deadlock": "threads wait for each other for ever",
     "early": "shared memory is used while a copy or a product is under way",
+    "fence": "a copy or a product meets what threads have stored, and no fence lies between",
     "array": "a thread leaves an array",
     "stack": "a thread needs too much stack",
     "division": "an integer is divided by zero",

@@ -304,6 +304,8 @@ def test_compute_sanitizer_in_a_line(text, words):
     ("outside", "Memory access fault by GPU node-1 on address 0x7f. Reason: Page not present"),
     ("early", "thread (0,0,0) at multiply_64x256() ring.hip:70: reads a tile that has not arrived yet"),
     ("early", "thread (128,0,0) at load_box() ring.hip:44: overwrites a tile that a product reads"),
+    ("fence", "thread (0,0,0) at load_box() ring.hip:44: overwrites what threads have changed, without "
+              "fence_for_tma() behind it"),
     ("deadlock", "thread (128,0,0) waits at PhaseBarrier::wait() ring.hip:63 for phase 1 of barrier 0 in the order "
                  "of init(), which has 0 of 1 arrivals and misses 0 bytes, and no other thread can go on"),
     ("barrier", "thread (0,0,0) waits at __syncthreads() tree.hip:9 while thread (1,0,0) waits at __syncthreads() "

@@ -139,6 +139,31 @@ __global__ void add_floats(float* to, bool adds, AddMistake mistake) {
   cpu::go_on();
 }
 
+// A unit loads 32 floats, the threads add 1 to them, and the unit loads them once more.
+__global__ void load_twice(const cpu::TensorMap map, int* out, bool fenced) {
+  DYNAMIC_SHARED(float, dynamic);
+  const unsigned behind = cpu::shared_address(dynamic) % 128;
+  float* box = dynamic + (128 - behind) % 128 / sizeof(float);
+  auto* full = reinterpret_cast<std::uint64_t*>(box + 32);
+  if (threadIdx.x == 0) {
+    cpu::init_phases(HERE, full, 1);
+    cpu::publish_phases();
+  }
+  for (unsigned round = 0; round < 2; ++round) {
+    __syncthreads();  // the barrier is there, or nobody changes the box any more
+    if (threadIdx.x == 0) {
+      const int at[] = {0, 0, 0, 0};
+      cpu::arrive_in_phase(HERE, full, 128);
+      cpu::begin_load(HERE, box, map, at, full);
+      cpu::go_on();
+    }
+    wait_for_phase(full, round);
+    out[threadIdx.x] = static_cast<int>(box[threadIdx.x]);
+    box[threadIdx.x] += 1;
+    if (fenced) cpu::fence_for_units();
+  }
+}
+
 __global__ void wait_for_nothing() {
   DYNAMIC_SHARED(std::uint64_t, barriers);
   wait_for_phase(barriers, 0);
@@ -263,6 +288,24 @@ TEST_CASE("a unit stores floats, or adds them to those that are there") {
   CHECK(contains_text(say(AddMistake::not_ended), "stores have not read its shared memory yet"));
   CHECK(contains_text(say(AddMistake::beside_chunks), "to multiples of 16 bytes"));
   HIP_CHECK(hipFree(sums));
+}
+
+TEST_CASE("a unit overwrites what threads have changed, if they have called the fence") {
+  float* numbers = nullptr;
+  HIP_CHECK(hipMalloc(&numbers, 32 * sizeof(float)));
+  float host[32];
+  for (int i = 0; i < 32; ++i) host[i] = static_cast<float>(i);
+  HIP_CHECK(hipMemcpy(numbers, host, sizeof host, hipMemcpyHostToDevice));
+  Numbers seen;
+  const std::uint64_t sizes[] = {32, 1}, row_bytes[] = {128};
+  const unsigned box[] = {32, 1};
+  const auto map = cpu::tensor_map(numbers, sizeof(float), 2, sizes, row_bytes, box, false);
+  LAUNCH(load_twice, 1, 32, 512, map, seen.data, true);
+  for (unsigned thread = 0; thread < 32; ++thread)
+    CHECK(seen.at(thread) == static_cast<int>(thread));
+  const std::string line =
+      diagnosis_of([&] { LAUNCH(load_twice, 1, 32, 512, map, seen.data, false); });
+  CHECK(contains_text(line, "overwrites what threads have changed, without fence_for_tma()"));
 }
 
 TEST_CASE("who waits for ever is named, with barrier and phase") {
