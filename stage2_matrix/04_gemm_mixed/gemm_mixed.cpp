@@ -169,22 +169,15 @@ void run(size_t rows, const Options& options, Report& report) {
     };
     table.peer(blas::name(), row);
   }
-  std::vector<Row> left_out;
   for (const auto& version : gemm_mixed::kVersions<T>) {
     const auto launch = version.launch;
-    if (!few && launch == gemm_mixed::launch_skinny<T> && missing(version.needs).empty()) {
-      if (!options.wants(version.name)) continue;
-      Row& out = left_out.emplace_back();
-      out.name = version.name, out.lesson = version.lesson, out.skipped = "for few rows";
-      continue;
-    }
+    row.skipped = !few && launch == gemm_mixed::launch_skinny<T> ? "for few rows" : "";
     row.launch = [&p, launch](hipStream_t stream) {
       launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, stream);
     };
     table.version(version, row);
   }
   p.run(gemm_mixed::kTypeName<T>, table, report);
-  for (const Row& out : left_out) report.add(out);
 }
 
 // matrix (rows, columns), transposed.

@@ -99,21 +99,9 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
     return attention::heads_first(array.data(), p.H, p.Tk, p.D);
   };
   DeviceBuffer<float> memory;
-  std::vector<Row> left_out;
   Measurement table(options);
   for (const auto& version : versions) {
     if (!options.wants(version.name)) continue;
-    if (p.Tq > version.launch.most_queries) {
-      left_out.push_back(attention::refused_row(version.name, version.lesson, "for few queries"));
-      continue;
-    }
-    const size_t floats = version.launch.memory(p);
-    const double beside = sizeof(float) * static_cast<double>(floats);
-    if (const std::string refused = attention::too_large(beside); !refused.empty()) {
-      left_out.push_back(attention::refused_row(version.name, version.lesson, refused));
-      continue;
-    }
-    if (floats > memory.size()) memory = DeviceBuffer<float>(floats);
     Measured measured{work,
                       [&, launch = version.launch](hipStream_t stream) {
                         launch.run(of_queries(a.out), a.lse.data(), of_queries(a.q), of_keys(a.k),
@@ -121,7 +109,10 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                       },
                       [&] { return a.compare(); },
                       {{a.out.data(), a.out.bytes()}, {a.lse.data(), a.lse.bytes()}}};
-    measured.note = attention::memory_text(beside);
+    if (p.Tq > version.launch.most_queries)
+      measured.skipped = "for few queries";
+    else
+      attention::give_memory(measured, memory, version.launch.memory(p));
     if (!a.kFloat) measured.settle_ms = settle_matrix_units(options);
     table.version(version, std::move(measured));
   }
@@ -132,7 +123,6 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
   a.fill_uniform();
   report.table("forward   " + name(p) + " " + type, 0, a.sample.text);
   table.run(report);
-  for (const Row& row : left_out) report.add(row);
 }
 
 }  // namespace

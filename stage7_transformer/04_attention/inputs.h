@@ -7,11 +7,13 @@
 
 #include "common/device_buffer.h"
 #include "common/half.h"
+#include "common/measure.h"
 #include "common/random.h"
 #include "common/sample.h"
 #include "stage1_vector/02_axpy/axpy.h"
 #include "stage2_matrix/04_gemm_mixed/gemm_mixed.h"
 #include "stage4_forward/01_dense/reference.h"
+#include "stage7_transformer/04_attention/problem.h"
 
 namespace attention {
 
@@ -43,6 +45,17 @@ std::vector<float> floats_of(const std::vector<T>& values) {
 template <class T>
 std::vector<float> floats_of(const gpu::DeviceBuffer<T>& array) {
   return floats_of(array.to_host());
+}
+
+// The row's version works in `floats` floats beside inputs and outputs: `memory` has them then, and
+// the row's note says how much that is. Where there is no such memory, the row is skipped.
+inline void give_memory(Measured& row, gpu::DeviceBuffer<float>& memory, size_t floats) {
+  const double bytes = sizeof(float) * static_cast<double>(floats);
+  size_t free_bytes = 0, total = 0;
+  HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
+  const bool is_there = bytes < 0.95 * static_cast<double>(free_bytes);
+  (is_there ? row.note : row.skipped) = (is_there ? "" : "needs ") + memory_text(bytes);
+  if (is_there && floats > memory.size()) memory = gpu::DeviceBuffer<float>(floats);
 }
 
 // The sampled rows of an array, within their bounds or, if is_exact, equal.

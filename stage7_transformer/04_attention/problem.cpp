@@ -95,18 +95,6 @@ std::string memory_text(double bytes) {
   return text;
 }
 
-std::string too_large(double bytes) {
-  size_t free_bytes = 0, total = 0;
-  HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
-  return bytes < 0.95 * static_cast<double>(free_bytes) ? "" : "needs " + memory_text(bytes);
-}
-
-Row refused_row(const char* version, const char* lesson, const std::string& why) {
-  Row row;
-  row.name = version, row.lesson = lesson, row.skipped = why;
-  return row;
-}
-
 // ---- What launchers share -----------------------------------------------------------------------
 
 void check(const Problem& p) {

@@ -36,10 +36,6 @@ double pairs(const Problem& p);  // of a query and a key that it sees, in all he
 // Of arrays (B, H, T, D) of float: `queries` of them with T = Tq, `keys` with T = Tk.
 double bytes(const Problem& p, double queries, double keys);
 std::string memory_text(double bytes);  // "1.07 GB beside"
-std::string too_large(double bytes);    // why there is no such memory; "": there is
-
-// The row of a version that can't run.
-Row refused_row(const char* version, const char* lesson, const std::string& why);
 
 // ---- What launchers share -----------------------------------------------------------------------
 

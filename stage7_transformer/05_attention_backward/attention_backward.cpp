@@ -107,17 +107,9 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                   10 * attention::pairs(p) * static_cast<double>(p.D),
                   a.kFloat ? Work::Limit::fma : Work::Limit::none};
   DeviceBuffer<float> memory;
-  std::vector<Row> left_out;
   Measurement table(options);
   for (const auto& version : versions) {
     if (!options.wants(version.name)) continue;
-    const size_t floats = version.launch.memory(p);
-    const double beside = sizeof(float) * static_cast<double>(floats);
-    if (const std::string refused = attention::too_large(beside); !refused.empty()) {
-      left_out.push_back(attention::refused_row(version.name, version.lesson, refused));
-      continue;
-    }
-    if (floats > memory.size()) memory = DeviceBuffer<float>(floats);
     Measured measured{work,
                       [&, launch = version.launch](hipStream_t stream) {
                         launch.run(a.of_queries(a.grad_q), a.of_keys(a.grad_k), a.of_keys(a.grad_v),
@@ -129,7 +121,7 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                       {{a.grad_q.data(), a.grad_q.bytes()},
                        {a.grad_k.data(), a.grad_k.bytes()},
                        {a.grad_v.data(), a.grad_v.bytes()}}};
-    measured.note = attention::memory_text(beside);
+    attention::give_memory(measured, memory, version.launch.memory(p));
     if (!a.kFloat) measured.settle_ms = settle_matrix_units(options);
     table.version(version, std::move(measured));
   }
@@ -137,7 +129,6 @@ void run(const Problem& p, const char* type, const Versions& versions, const Opt
                "checked on " + std::to_string(a.queries.rows.size()) + " queries and " +
                    std::to_string(a.keys.rows.size()) + " keys of one head");
   table.run(report);
-  for (const Row& row : left_out) report.add(row);
 }
 
 }  // namespace
