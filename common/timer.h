@@ -81,10 +81,11 @@ struct Pace {
   int batch = 1, repeat = 0;
 };
 
-// Runs work that takes `once_ms` until the clocks have settled, for settle_ms at most.
+// Runs work that takes `once_ms` until the clocks have settled, for settle_ms at most; but not more
+// than 4 times for each millisecond of it: where work is short, the host takes longer to queue it.
 template <class Work>
 void warm_up(Work&& work, double once_ms, double settle_ms) {
-  const double warm_up_ms = std::min(settle_ms, settle_ms * once_ms);
+  const double warm_up_ms = std::min(settle_ms, 4 * settle_ms * once_ms);
   for (double spent = 0; spent < warm_up_ms; spent += once_ms) work();
 }
 

@@ -129,6 +129,19 @@ def test_short_calls_are_timed_in_batches():
     assert times == pytest.approx([0.01] * 5)
 
 
+def test_calls_before_those_that_are_timed_do_not_rest():
+    counts: list[int] = []
+
+    def run(count: int) -> float:
+        counts.append(count)
+        return 0.5 * count
+    assert len(peers.time_call(run, repeat=3, settle_ms=500)) == 3
+    assert counts == [1, 1] + 50 * [20] + 3 * [1]  # 500 ms, 10 at a time
+    counts.clear()
+    peers.time_call(run, repeat=3, settle_ms=0.25)
+    assert counts == [1, 1] + [1] + 3 * [1]
+
+
 def test_json_is_laid_out_as_the_programs_do_it():
     text = results.dump({"a": 1, "rows": [[1.5, 2], [None, 3]], "empty": {}, "b": [{"c": "ü"}]})
     assert text == '{\n "a": 1,\n "rows": [\n  [1.5,2],\n  [null,3]\n ],\n "empty": {},\n "b": [\n' \
