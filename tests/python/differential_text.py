@@ -194,6 +194,8 @@ def attended(q: Approximate, k: Approximate, v: Approximate, scale: Approximate,
     size = numpy.abs(numpy.where(numpy.isfinite(v.value), v.value, 0)) + numpy.where(v.is_unknown, 0, v.error)
     most = (numpy.broadcast_to(visible, p.value.shape)[..., None] * size[..., None, :, :]).max(-2, initial=0)
     finite = numpy.isfinite(v.value) & ~v.is_unknown
+    # A sum of finite values that is beyond float32 is not, where the weights are divided first.
+    out = unknown_where(numpy.isinf(out.value) & finite.all(-2, keepdims=True), out)
     total = p.value.sum(-1, keepdims=True)
     mean = (p.value / numpy.where(total > 0, total, 1)) @ numpy.where(finite, v.value, 0)
     tame = known & numpy.isfinite(top) & finite.all((-1, -2), keepdims=True)
