@@ -171,7 +171,8 @@ void run(size_t rows, const Options& options, Report& report) {
   }
   for (const auto& version : gemm_mixed::kVersions<T>) {
     const auto launch = version.launch;
-    row.skipped = !few && launch == gemm_mixed::launch_skinny<T> ? "for few rows" : "";
+    const bool is_for_few = launch == gemm_mixed::launch_skinny<T>;
+    row.skipped = is_for_few && !few && missing(version.needs).empty() ? "for few rows" : "";
     row.launch = [&p, launch](hipStream_t stream) {
       launch(p.d_c.data(), p.d_a.data(), p.d_b.data(), p.M, p.N, p.K, stream);
     };
