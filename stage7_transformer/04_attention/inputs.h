@@ -53,9 +53,12 @@ inline void give_memory(Measured& row, gpu::DeviceBuffer<float>& memory, size_t 
   const double bytes = sizeof(float) * static_cast<double>(floats);
   size_t free_bytes = 0, total = 0;
   HIP_CHECK(hipMemGetInfo(&free_bytes, &total));
-  const bool is_there = bytes < 0.95 * static_cast<double>(free_bytes);
-  (is_there ? row.note : row.skipped) = (is_there ? "" : "needs ") + memory_text(bytes);
-  if (is_there && floats > memory.size()) memory = gpu::DeviceBuffer<float>(floats);
+  if (bytes >= 0.95 * static_cast<double>(free_bytes)) {
+    row.skipped = "needs " + memory_text(bytes);
+    return;
+  }
+  row.note = memory_text(bytes);
+  if (floats > memory.size()) memory = gpu::DeviceBuffer<float>(floats);
 }
 
 // The sampled rows of an array, within their bounds or, if is_exact, equal.

@@ -122,12 +122,17 @@ __global__ void wrong_in_cluster(Wrong what) {
   meet_cluster();
 }
 
+// Where the first row of 128 bytes begins that a unit takes.
+__device__ inline float* first_row(float* dynamic) {
+  const unsigned behind = cpu::shared_address(dynamic) % 128;
+  return dynamic + (128 - behind) % 128 / sizeof(float);
+}
+
 // What may go wrong where thread 0 adds 32 floats, 0 to 31, to those at `to`.
 enum class AddMistake { none, no_fence, not_ended, beside_chunks };
 __global__ void add_floats(float* to, bool adds, AddMistake mistake) {
   DYNAMIC_SHARED(float, dynamic);
-  const unsigned behind = cpu::shared_address(dynamic) % 128;
-  float* from = dynamic + (128 - behind) % 128 / sizeof(float);
+  float* from = first_row(dynamic);
   from[threadIdx.x] = static_cast<float>(threadIdx.x);
   if (mistake != AddMistake::no_fence) cpu::fence_for_units();
   __syncthreads();  // all of them are there, for the units too
@@ -142,8 +147,7 @@ __global__ void add_floats(float* to, bool adds, AddMistake mistake) {
 // A unit loads 32 floats, the threads add 1 to them, and the unit loads them once more.
 __global__ void load_twice(const cpu::TensorMap map, int* out, bool fenced) {
   DYNAMIC_SHARED(float, dynamic);
-  const unsigned behind = cpu::shared_address(dynamic) % 128;
-  float* box = dynamic + (128 - behind) % 128 / sizeof(float);
+  float* box = first_row(dynamic);
   auto* full = reinterpret_cast<std::uint64_t*>(box + 32);
   if (threadIdx.x == 0) {
     cpu::init_phases(HERE, full, 1);
