@@ -119,6 +119,7 @@ __device__ inline void wait_for_wgmma() {
 #define WGMMA_DESCRIPTOR "l"(a)
 #define WGMMA_MAJORS "l"(a), "n"(int{kAcrossA}), "n"(int{kAcrossB})
 #define WGMMA_FRAGMENT "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define WGMMA_FRAGMENT_MAJOR WGMMA_FRAGMENT, "n"(int{kAcrossB})
 
 // sums = a b, or sums += a b where `add`. All threads of the warp group call it. Thread t holds
 // sums[4 j + i], i = 0, 1: row t/32*16 + t%32/4, column 8 j + t%4*2 + i; i = 2, 3: 8 rows further.
@@ -189,18 +190,18 @@ __device__ __forceinline__ void multiply_swapped(float (&sums)[64], Descriptor a
           ", 1, 0");
 }
 
-// For bf16: a b, where a is in registers, as mma.sync has it: a warp holds 16 rows. Two elements of
-// a row are a register: row t%32/4, column t%4*2 and the next; 8 rows further; 8 columns further;
-// both.
+// For bf16: a b, with a in registers, as mma.sync has it: a warp holds 16 rows, a register two
+// elements: row t%32/4, column t%4*2 and the next; 8 rows further; 8 columns further; both.
 __device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
                                               Descriptor b, bool add) {
   WGMMA("m64n64k16", "bf16", WGMMA_32, WGMMA_SUMS_32, "{%32, %33, %34, %35}", WGMMA_FRAGMENT, "%36",
         "%37", ", 1");
 }
+template <bool kAcrossB = true>
 __device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned (&a)[4],
                                               Descriptor b, bool add) {
-  WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "{%64, %65, %66, %67}", WGMMA_FRAGMENT,
-        "%68", "%69", ", 1");
+  WGMMA("m64n128k16", "bf16", WGMMA_64, WGMMA_SUMS_64, "{%64, %65, %66, %67}", WGMMA_FRAGMENT_MAJOR,
+        "%69", "%70", ", %68");
 }
 
 // For tf32: a b^T, where a (64, 8) is in registers and b (n, 8) has K along its rows, n = 128 or
@@ -216,15 +217,15 @@ __device__ __forceinline__ void multiply_held_rows(float (&sums)[128], const uns
         "%132", "%133", "");
 }
 
-// For e4m3: a b^T, a (64, 32) and b (256, 32), which both lie as A does. The type has no other
-// layout. The sums are floats whose last bits nobody keeps: an addition aligns the products and the
-// sum to the largest of them, and cuts off what is more than 13 bits behind its first one.
+// For e4m3, which has no other layout: a b^T, a (64, 32), b (256, 32). An addition aligns products
+// and sum to the largest of them, and cuts off what is more than 13 bits behind its first one.
 __device__ __forceinline__ void multiply_fp8_64x256(float (&sums)[128], Descriptor a, Descriptor b,
                                                     bool add) {
   WGMMA("m64n256k32", "e4m3", WGMMA_128, WGMMA_SUMS_128, "%128", WGMMA_DESCRIPTOR, "%129", "%130",
         "");
 }
 
+#undef WGMMA_FRAGMENT_MAJOR
 #undef WGMMA_FRAGMENT
 #undef WGMMA_MAJORS
 #undef WGMMA_DESCRIPTOR

@@ -56,13 +56,10 @@ __device__ __forceinline__ void multiply_swapped(float (&sums)[kSums], Descripto
                                                  bool add, CPU_SITE("multiply_swapped()")) {
   begin_product(sums, {a, b, 2 * kSums, kElement<T>, false, true, add, true}, nullptr, site);
 }
-__device__ __forceinline__ void multiply_held(float (&sums)[32], const unsigned (&a)[4],
+template <bool kAcrossB = true, int kSums>
+__device__ __forceinline__ void multiply_held(float (&sums)[kSums], const unsigned (&a)[4],
                                               Descriptor b, bool add, CPU_SITE("multiply_held()")) {
-  begin_product(sums, {0, b, 64, cpu::Element::bfloat16, true, false, add}, a, site);
-}
-__device__ __forceinline__ void multiply_held(float (&sums)[64], const unsigned (&a)[4],
-                                              Descriptor b, bool add, CPU_SITE("multiply_held()")) {
-  begin_product(sums, {0, b, 128, cpu::Element::bfloat16, true, false, add}, a, site);
+  begin_product(sums, {0, b, 2 * kSums, cpu::Element::bfloat16, true, !kAcrossB, add}, a, site);
 }
 template <int kSums>
 __device__ __forceinline__ void multiply_held_rows(float (&sums)[kSums], const unsigned (&a)[4],

@@ -1,6 +1,8 @@
 // What flash_wgmma keeps in shared memory, how it is filled, and its two products.
 #pragma once
 
+#include <type_traits>
+
 #include "stage2_matrix/04_gemm_mixed/detail/wgmma_sm90.h"
 #include "stage7_transformer/04_attention/detail/products_sm80.h"
 #include "stage7_transformer/04_attention/detail/running_softmax_sm80.h"
@@ -26,6 +28,7 @@ struct WgmmaTile {
   // producer gives most of its own.
   static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+  static constexpr bool kHoldsQueries = kConsumers == 2;  // there are registers for them
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <=
                 (kConsumers == 2 ? 3 * 168 : 4 * 128));
 };
@@ -102,16 +105,36 @@ __device__ inline void copy_all(WgmmaShared<Tile>& shared, const CUtensorMap& ma
   }
 }
 
-// Begins scores = Q K^T of a warp group's 64 queries and a tile of keys.
+// Queries that wgmma reads from registers instead of shared memory: a warp's 16 rows, as it wants
+// them.
 template <class Tile>
-__device__ __forceinline__ void begin_scores(float (&scores)[1][Tile::kKeys / 8][4],
+using HeldQueries = unsigned[Tile::kDepth / 16][4];
+
+template <class Tile>
+__device__ __forceinline__ void hold_queries(HeldQueries<Tile>& held,
                                              const bfloat16 (&q)[Tile::kBoxes][Tile::kOwn * 64],
+                                             int warp_row) {
+  GPU_UNROLL
+  for (int step = 0; step < Tile::kDepth / 16; ++step)
+    load_rows<8>(held[step], reinterpret_cast<const uint4*>(q[step / 4]) + warp_row * 8, step % 4);
+  gpu::wave_sync();  // the warp has read them: its lanes may store there
+}
+
+// Begins scores = Q K^T of a warp group's 64 queries, boxes or held, and a tile of keys.
+template <class Tile, class Queries>
+__device__ __forceinline__ void begin_scores(float (&scores)[1][Tile::kKeys / 8][4],
+                                             const Queries& q,
                                              const bfloat16 (&k)[Tile::kBoxes][Tile::kKeys * 64]) {
   auto& sums = reinterpret_cast<float(&)[Tile::kKeys / 2]>(scores);
   GPU_UNROLL
-  for (int step = 0; step < Tile::kDepth / 16; ++step)
-    gemm_mixed::multiply_rows(sums, gemm_mixed::describe_a(q[step / 4], step % 4),
-                              gemm_mixed::describe_a(k[step / 4], step % 4), step > 0);
+  for (int step = 0; step < Tile::kDepth / 16; ++step) {
+    const gemm_mixed::Descriptor keys = gemm_mixed::describe_a(k[step / 4], step % 4);
+    if constexpr (std::is_same_v<Queries, HeldQueries<Tile>>)
+      gemm_mixed::multiply_held<false>(sums, q[step], keys, step > 0);
+    else
+      gemm_mixed::multiply_rows(sums, gemm_mixed::describe_a(q[step / 4], step % 4), keys,
+                                step > 0);
+  }
   gemm_mixed::end_wgmma();
 }
 

@@ -25,6 +25,7 @@ size_t memory_of_flash_persistent(const Problem& p) { return has_tickets(p) ? 1 
 //         The producer fills the rings with the next item's tiles while this one's are multiplied
 //         and stored. Long items come first, and who is done draws the next one. An item whose
 //         sums are not finite comes once more, and only then NaN is looked for (see finite.h).
+//         Two groups hold their queries in registers: wgmma then reads only keys, with less power.
 // Thread: warp group 0 is the producer, one thread of it works; the others own 64 queries each.
 // Costs : a second place for queries in shared memory; zeroing the tickets, a launch more.
 template <class Tile>
@@ -65,6 +66,14 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
         float out[1][Tile::kDepth / 8][4] = {}, scores[1][Tile::kKeys / 8][4], smaller[1][2];
         unsigned weights[Tile::kKeys / 16][4];
         RunningSoftmax<1> softmax;
+        HeldQueries<Tile> held_q;
+        if constexpr (Tile::kHoldsQueries) hold_queries<Tile>(held_q, q, warp_row);
+        const auto multiply_by_keys = [&](int stage) {
+          if constexpr (Tile::kHoldsQueries)
+            begin_scores<Tile>(scores, held_q, shared.k[stage]);
+          else
+            begin_scores<Tile>(scores, q, shared.k[stage]);
+        };
         const auto weigh = [&](int tile) {
           const int key = tile * Tile::kKeys;
           if (key + Tile::kKeys > unmasked) mask<false>(scores, own + warp_row, key, shape, kNone);
@@ -90,7 +99,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
           const int stage = stage_of<Tile>(before);
           shared.full_k[stage].wait(parity_of<Tile>(before));  // the first tile of K is complete
           gemm_mixed::begin_wgmma();
-          begin_scores<Tile>(scores, q, shared.k[stage]);
+          multiply_by_keys(stage);
           gemm_mixed::wait_for_wgmma<0>();
           if (leads) shared.empty_k[stage].arrive();
           weigh(0);
@@ -112,7 +121,7 @@ static __global__ void GPU_LAUNCH_BOUNDS(Tile::kThreads, 1)
           wait_for_values(tile - 1);
           gemm_mixed::wait_for_turn(kTurns + consumer);
           gemm_mixed::begin_wgmma();
-          begin_scores<Tile>(scores, q, shared.k[stage]);
+          multiply_by_keys(stage);
           begin_values<Tile>(out, weights, shared.v[stage_before]);
           give_turn(tile);
           gemm_mixed::wait_for_wgmma<1>();  // the scores are complete

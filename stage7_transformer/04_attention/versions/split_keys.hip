@@ -5,6 +5,7 @@
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/bf16.h"
+#include "stage7_transformer/04_attention/detail/early_launch_sm90.h"
 #include "stage7_transformer/04_attention/detail/key_team.h"
 
 namespace attention {
@@ -24,10 +25,9 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
     attend_slices(ViewOf<T> out, float* lse, ConstViewOf<T> q, ConstViewOf<T> k, ConstViewOf<T> v,
                   Problem p, Slices slices, float* parts) {
   constexpr int kRows = Team::kRows, kKeys = Team::kKeys, kNumbers = Team::kNumbers;
-  const size_t slice = blockIdx.x % slices.count, group = blockIdx.x / slices.count % slices.groups;
-  const size_t head = blockIdx.x / slices.count / slices.groups, batch = head / p.H;
-  const size_t query0 = group * kRows, count = min(p.Tq - query0, size_t{kRows});
-  const size_t key0 = slice * slices.keys, most = min(slices.keys, p.Tk - key0);
+  const SliceOfBlock block(slices, p);
+  const size_t query0 = size_t{block.group} * kRows, count = min(p.Tq - query0, size_t{kRows});
+  const size_t key0 = block.slice * slices.keys, most = min(slices.keys, p.Tk - key0);
   const int team = static_cast<int>(threadIdx.x) / Team::kLanes, D = static_cast<int>(p.D);
 
   float rows_q[kRows][kNumbers], sums[kRows][kNumbers] = {}, sum[kRows] = {}, largest[kRows];
@@ -39,15 +39,15 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
     largest[r] = -FLT_MAX;
     seen[r] = visible <= key0 ? 0 : static_cast<int>(min(visible - key0, most));
     end = max(end, seen[r]);
-    const T* const row = q.head(batch, head % p.H) + min(query, p.Tq - 1) * q.stride_row;
+    const T* const row = block.rows_of(q) + min(query, p.Tq - 1) * q.stride_row;
     GPU_UNROLL
     for (int i = 0; i < kNumbers; ++i)
       rows_q[r][i] = Team::column(i) < D ? gpu::to_float(row[Team::column(i)]) : 0;
   }
 
   const size_t first = key0 + static_cast<size_t>(team * kKeys);
-  const T *at_k = k.head(batch, head % p.H) + first * k.stride_row,
-          *at_v = v.head(batch, head % p.H) + first * v.stride_row;
+  const T *at_k = block.rows_of(k) + first * k.stride_row,
+          *at_v = block.rows_of(v) + first * v.stride_row;
   Chunk<T> keys[kKeys][Team::kChunks], values[kKeys][Team::kChunks];
   load_keys<T, Team, kAligned>(keys, at_k, k.stride_row, end - team * kKeys, D);
   load_keys<T, Team, kAligned>(values, at_v, v.stride_row, end - team * kKeys, D);
@@ -113,31 +113,32 @@ static __global__ void GPU_LAUNCH_BOUNDS(kSliceBlock, Team::kBlocks)
   }
   __syncthreads();  // what every team knows is in shared memory
   for (size_t i = threadIdx.x; i < count * p.D; i += kSliceBlock) {
-    const size_t r = i / p.D, d = i % p.D, row = head * p.Tq + query0 + r;
+    const size_t r = i / p.D, d = i % p.D;
     KeysSum all{-FLT_MAX, 0, 0};
     for (int t = 0; t < Team::kTeams; ++t)
       all = together(all, {all_max[t][r], all_sum[t][r], all_sums[t][r][d]});
-    finish_slice(out, lse, p, parts, slices.count, slice, row, d, all);
+    finish_slice(out, lse, p, parts, slices, block, query0 + r, d, all);
   }
 }
 
 // out, lse = the row's slices put together, in a fixed order: the same bits on every run.
 // Fixes : a row lies in as many parts as its keys have slices.
 // Idea  : kMergeGroups threads take every kMergeGroups-th slice each, so that their loads are on
-//         their way together.
+//         their way together. The blocks start while the last slices are computed, and wait.
 // Thread: (x, y) owns slices y, y + kMergeGroups, ... of one column; y = 0 the groups' results.
 // Costs : 4 (2 + D) bytes per row and slice, which the L2 cache still holds; 1 barrier.
 template <class T>
 static __global__ void __launch_bounds__(kMergeColumns* kMergeGroups)
-    merge_slices(ViewOf<T> out, float* lse, const float* parts, Problem p, size_t slices) {
+    merge_slices(ViewOf<T> out, float* lse, const float* parts, Problem p, unsigned slices) {
   __shared__ KeysSum groups[kMergeGroups][kMergeColumns];
-  const size_t blocks = gpu::ceil_div(p.D, kMergeColumns), row = blockIdx.x / blocks;
-  const size_t d = blockIdx.x % blocks * kMergeColumns + threadIdx.x;
+  const unsigned row = blockIdx.x, d = blockIdx.y * kMergeColumns + threadIdx.x;
+  const unsigned Tq = static_cast<unsigned>(p.Tq);
   KeysSum all{-FLT_MAX, 0, 0};
+  wait_for_launch_before();  // every slice is in parts
   // exercise: the slices of this group, then of all groups (about 9 lines)
   if (d < p.D)
-    for (size_t s = threadIdx.y; s < slices; s += kMergeGroups) {
-      const float* const part = parts + (row * slices + s) * (2 + p.D);
+    for (unsigned s = threadIdx.y; s < slices; s += kMergeGroups) {
+      const float* const part = parts + (size_t{row} * slices + s) * (2 + p.D);
       all = together(all, {part[0], part[1], part[2 + d]});
     }
   groups[threadIdx.y][threadIdx.x] = all;
@@ -145,19 +146,19 @@ static __global__ void __launch_bounds__(kMergeColumns* kMergeGroups)
   if (threadIdx.y > 0 || d >= p.D) return;
   for (unsigned g = 1; g < kMergeGroups; ++g) all = together(all, groups[g][threadIdx.x]);
   // end exercise
-  finish_row(out, lse, p, row, d, all);
+  finish_row(out, lse, p, row / Tq, row % Tq, d, all);
 }
 
 template <class T>
 void launch_merge(const ViewOf<T>& out, float* lse, const float* parts, const Problem& p,
-                  size_t slices, hipStream_t stream) {
+                  unsigned slices, hipStream_t stream) {
   if (slices == 1) return;
-  const size_t blocks = p.heads() * p.Tq * gpu::ceil_div(p.D, kMergeColumns);
-  LAUNCH_ON(stream, (merge_slices<T>), grid_of(blocks), dim3(kMergeColumns, kMergeGroups), 0, out,
-            lse, parts, p, slices);
+  const dim3 grid(grid_of(p.heads() * p.Tq), grid_of(gpu::ceil_div(p.D, kMergeColumns)));
+  LAUNCH_EARLY(stream, (merge_slices<T>), grid, dim3(kMergeColumns, kMergeGroups), 0, out, lse,
+               parts, p, slices);
 }
 template void launch_merge<gpu::bfloat16>(const Bf16View&, float*, const float*, const Problem&,
-                                          size_t, hipStream_t);
+                                          unsigned, hipStream_t);
 
 template <class T>
 size_t memory_of_split_keys(const Problem& p) {

@@ -39,17 +39,15 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kThreads, Team::kBlocks)
   if constexpr (gemm_mixed::kHaveMma) {
     using gemm_mixed::kLanes;
     constexpr int kRows = Team::kRows, kKeys = Team::kKeys;
-    const size_t slice = blockIdx.x % slices.count;
-    const size_t group = blockIdx.x / slices.count % slices.groups;
-    const size_t head = blockIdx.x / slices.count / slices.groups, batch = head / p.H;
-    const size_t query0 = group * kRows, key0 = slice * slices.keys;
+    const SliceOfBlock block(slices, p);
+    const size_t query0 = size_t{block.group} * kRows, key0 = block.slice * slices.keys;
     const int rows = static_cast<int>(min(p.Tq - query0, size_t{kRows}));
     const int end = static_cast<int>(min(slices.keys, p.Tk - key0)), D = static_cast<int>(p.D);
     const int lane = gemm_mixed::warp_lane(), g = lane / 4, t = lane % 4;
     const int warp = static_cast<int>(threadIdx.x) / kLanes;
-    const bfloat16* const head_q = q.head(batch, head % p.H) + query0 * q.stride_row;
-    const bfloat16* const head_k = k.head(batch, head % p.H) + key0 * k.stride_row;
-    const bfloat16* const head_v = v.head(batch, head % p.H) + key0 * v.stride_row;
+    const bfloat16* const head_q = block.rows_of(q) + query0 * q.stride_row;
+    const bfloat16* const head_k = block.rows_of(k) + key0 * k.stride_row;
+    const bfloat16* const head_v = block.rows_of(v) + key0 * v.stride_row;
 
     uint4 row_q[Team::kScoreChunks], keys[2][Team::kScoreChunks], values[4][Team::kValueChunks];
     const auto load_keys = [&](int key) {
@@ -133,8 +131,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kThreads, Team::kBlocks)
       KeysSum all{-FLT_MAX, 0, 0};
       for (int w = 0; w < Team::kWarps; ++w)
         all = together(all, {all_max[w][r], all_sum[w][r], all_sums[w][r][d]});
-      finish_slice(out, lse, p, parts, slices.count, slice,
-                   head * p.Tq + query0 + static_cast<size_t>(r), static_cast<size_t>(d), all);
+      finish_slice(out, lse, p, parts, slices, block, query0 + static_cast<size_t>(r),
+                   static_cast<size_t>(d), all);
     }
   }
 }

@@ -1,0 +1,65 @@
+// A launch that need not wait until the one before it in its stream has ended: its blocks start as
+// the other's last ones leave multiprocessors free, and wait inside the kernel. What a launch
+// costs, about 2 us of two short ones, passes meanwhile. It needs sm_90; elsewhere, and on other
+// backends, it is a launch as any other.
+//
+// CUDA C++ Programming Guide, section "Programmatic Dependent Launch and Synchronization"; PTX ISA,
+// section "griddepcontrol".
+#pragma once
+
+#include "common/gpu.h"
+
+namespace attention {
+
+// A kernel that LAUNCH_EARLY launches calls this before it reads what the launch before it has
+// written, or writes what that one reads.
+__device__ inline void wait_for_launch_before() {
+#if defined(GPU_BACKEND_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// LAUNCH_EARLY takes what LAUNCH_ON takes. In a graph it is an edge of its own kind, which graphs
+// have since CUDA 12.3.
+#if defined(GPU_BACKEND_CUDA) && CUDART_VERSION >= 12030
+
+#define LAUNCH_EARLY(stream, kernel, grid, block, shared_bytes, ...) \
+  ::attention::launch_early(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+// Whether the device takes such launches and `kernel` waits in them. What was compiled for older
+// devices, and is translated for this one as it is loaded, does not wait. A build compiles all
+// kernels for the same devices, so one is asked for all.
+inline bool waits_inside(const void* kernel) {
+  if (gpu::device_attribute(hipDeviceAttributeComputeCapabilityMajor) < 9) return false;
+  static const bool waits = [&] {
+    cudaFuncAttributes attributes;
+    HIP_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion >= 90;
+  }();
+  return waits;
+}
+
+template <class... Parameters>
+void launch_early(hipStream_t stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = waits_inside(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+#else
+
+#define LAUNCH_EARLY(stream, kernel, grid, block, shared_bytes, ...) \
+  LAUNCH_ON(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+#endif
+
+}  // namespace attention
