@@ -55,14 +55,15 @@ struct Measured {
 class Measurement {
  public:
   static constexpr int kRounds = 3;
-  // Launches shorter than this are timed in a graph of many: by themselves they would take as long
-  // as the host needs to queue them. The CPU backend runs a launch at once and needs no graphs.
+  // Launches shorter than this are timed in a graph of many: by themselves they would be held up by
+  // the host that queues them. scripts/bench_torch.py's SHORT_MS is the same. The CPU backend runs
+  // a launch at once and needs no graphs.
 #if defined(GPU_BACKEND_CPU)
   static constexpr bool kIsCpu = true;
 #else
   static constexpr bool kIsCpu = false;
 #endif
-  static constexpr double kGraphBelow = kIsCpu ? 0 : 0.05;  // ms
+  static constexpr double kGraphBelow = kIsCpu ? 0 : 0.3;  // ms
 
   // graph_below: see kGraphBelow, in ms.
   explicit Measurement(const Options& options, double graph_below = kGraphBelow)
@@ -74,13 +75,14 @@ class Measurement {
     entry.row.peer = true;
     entries_.insert(entries_.begin() + static_cast<std::ptrdiff_t>(peers_++), std::move(entry));
   }
-  // Adds a version's row. Does nothing where the user wants other versions.
+  // Adds a version's row. Does nothing where the user wants other versions. What the device lacks
+  // is a reason to skip it before the caller's own.
   template <class Launch>
   void version(const Version<Launch>& version, Measured measured) {
     if (!options_.wants(version.name)) return;
     Entry entry(version.name, std::move(measured));
     entry.row.lesson = version.lesson;
-    if (entry.row.skipped.empty()) entry.row.skipped = missing(version.needs);
+    if (const std::string lack = missing(version.needs); !lack.empty()) entry.row.skipped = lack;
     entries_.push_back(std::move(entry));
   }
 

@@ -14,7 +14,7 @@ what is shown is the median and the 10th and 90th percentile. Without a GPU it i
 PyTorch eager        a call as one writes it, with PyTorch's fused functions where there are any
 PyTorch compile      the same through torch.compile, where that can gain: more than one operation over the
                      same numbers, softmax, losses, layernorm, transformers
-PyTorch CUDA graph   the call captured and replayed, where it takes so little that launching it counts
+PyTorch CUDA graph   calls captured and replayed, where one takes so little that launching it counts
 
 Everything is float32 without TF32 unless it says otherwise; cuDNN tries its algorithms and keeps the
 fastest. The backward passes are autograd's, without the forward pass before them. An error is the largest
@@ -51,7 +51,7 @@ from course_lib import torch_training
 from course_lib.torch_cases import Case, Cases, Function, largest_difference
 
 PEER = "PyTorch"
-SHORT_MS = 0.3  # a call of less may be held up by its launches: it is captured in a graph too
+SHORT_MS = 0.3  # a call of less may be held up by its launches: it is captured in a graph too (common/measure.h)
 WARM_UPS = 3  # calls before a capture
 QUICK_REPEAT = 3
 BUDGET_MS = 150  # for the timed calls of a row
@@ -169,7 +169,7 @@ class Bench:
             if case.compiles and self.on_gpu:
                 rows += self.measure_compiled(problem, case)
             if self.on_gpu and eager["ms"] < SHORT_MS:
-                rows.append(self.measure_graph(lambda: case.call(case.function)))
+                rows.append(self.measure_graph(lambda: case.call(case.function), eager["ms"], case.settle_ms))
         return rows
 
     def error_of(self, case: Case, call: Callable[[], object]) -> tuple[float | None, int]:
@@ -200,10 +200,12 @@ class Bench:
         self.functions[key] = function
         return [row]
 
-    def measure_graph(self, prepare: Callable[[], Callable[[], object]]) -> dict:
-        """prepare() gives the call. What is captured must have run before, on the stream of its
-        capture: a backward pass runs where its forward pass did."""
-        name = "PyTorch CUDA graph"
+    def measure_graph(self, prepare: Callable[[], Callable[[], object]], once_ms: float,
+                      settle_ms: float = 20) -> dict:
+        """prepare() gives the call, which takes `once_ms`. What is captured must have run before, on the
+        stream of its capture: a backward pass runs where its forward pass did. As many calls are captured
+        as common/measure.h captures launches."""
+        name, count = "PyTorch CUDA graph", int(min(max(1 / once_ms, 10), 256))
         try:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
@@ -214,8 +216,9 @@ class Bench:
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream):
-                kept = call()
-            row = make_row(name, self.times(graph.replay))
+                for _ in range(count):
+                    kept = call()
+            row = make_row(name, [ms / count for ms in self.times(graph.replay, settle_ms)])
             del kept
             return row
         except RuntimeError as error:
@@ -241,7 +244,7 @@ class Bench:
             times = self.times(prepare(False, **how))
             rows.append(make_row(name, times, "foreach" if "foreach" in how else ""))
         if self.on_gpu and rows[-1]["ms"] < SHORT_MS:
-            rows.append(self.measure_graph(lambda: prepare(True, fused=True)))
+            rows.append(self.measure_graph(lambda: prepare(True, fused=True), rows[-1]["ms"]))
         return rows
 
     def like(self, report: dict) -> list[dict]:

@@ -135,7 +135,7 @@ class Device:
 bench = bench_torch.Bench(Device, None)
 bench.times = lambda call, settle_ms=20: [call()]
 bench.error_of = lambda case, call: (1e-7, 5)
-bench.measure_graph = lambda prepare: bench_torch.make_row("PyTorch CUDA graph", [prepare()()])
+bench.measure_graph = lambda prepare, once_ms, settle_ms: bench_torch.make_row("PyTorch CUDA graph", [prepare()()])
 bench_torch.compiled = lambda function: function
 problem = problems.Problem("dot", "dot", {})
 def rows(ms, compiles):
@@ -157,6 +157,29 @@ def test_what_is_compiled_and_captured(tmp_path: Path):
         ["PyTorch eager"], ["PyTorch eager", "PyTorch CUDA graph"],
         ["PyTorch eager", "PyTorch compile"],
         ["PyTorch compile", "skipped", "no compiler here"], "no compiler here"]
+
+
+# A graph of many calls, that a replay takes as many milliseconds of as it may settle.
+CAPTURE = """
+import contextlib, types
+none = lambda *_, **__: contextlib.nullcontext()
+class Stream:
+    def wait_stream(self, other):
+        pass
+torch.cuda = types.SimpleNamespace(Stream=Stream, current_stream=Stream, stream=none, graph=none,
+                                   CUDAGraph=lambda: types.SimpleNamespace(replay=None))
+bench = bench_torch.Bench(None, None)
+bench.times = lambda call, settle_ms: [settle_ms]
+def measured(once_ms):
+    calls = []
+    row = bench.measure_graph(lambda: lambda: calls.append(1), once_ms, 500)
+    return [len(calls) - bench_torch.WARM_UPS, row["ms"]]
+print(json.dumps([measured(0.2), measured(0.02), measured(1e-4)]))
+"""
+
+
+def test_a_graph_has_many_calls_and_settles_as_they_do(tmp_path: Path):
+    assert look(tmp_path, CAPTURE) == [[10, 50], [50, 10], [256, 500 / 256]]
 
 
 def test_with_pytorch_every_kind_of_work_is_right(report: dict):
