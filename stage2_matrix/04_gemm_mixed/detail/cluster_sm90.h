@@ -10,8 +10,6 @@
 
 #if !defined(GPU_BACKEND_HIP)
 
-#include <type_traits>
-
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
@@ -20,6 +18,8 @@
 #include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90_cpu.h"
 
 #else
+
+#include "common/cuda/launch_with.h"
 
 namespace gemm_mixed {
 
@@ -95,32 +95,15 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 
 // LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, blocks, threads, shared_bytes,
 // arguments...) launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`.
-// What <<<>>> can't say, cudaLaunchKernelEx can. Errors: gpu::Error where the launch is refused.
-#define LAUNCH_IN_CLUSTERS(stream, kernel, ...) \
-  ::gemm_mixed::launch_in_clusters(stream, kernel, __VA_ARGS__)
+// Errors: gpu::Error where the launch is refused.
+#define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
+  ::gpu::launch_with(::gemm_mixed::in_clusters(blocks_of_cluster), stream, kernel, __VA_ARGS__)
 
-// `cluster` must be there as long as what is returned, which points to it.
-inline cudaLaunchConfig_t in_clusters(cudaLaunchAttribute& cluster, unsigned blocks_of_cluster,
-                                      unsigned blocks, unsigned threads, size_t shared_bytes) {
+inline cudaLaunchAttribute in_clusters(unsigned blocks_of_cluster) {
+  cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {blocks_of_cluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = shared_bytes;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  return config;
-}
-
-template <class... Parameters>
-void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
-                        unsigned blocks_of_cluster, unsigned blocks, unsigned threads,
-                        size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
-  cudaLaunchAttribute cluster = {};
-  auto config = in_clusters(cluster, blocks_of_cluster, blocks, threads, shared_bytes);
-  config.stream = stream;
-  HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+  return cluster;
 }
 
 // How many such clusters the device runs at the same time. The blocks of one are in one group of
@@ -128,9 +111,8 @@ void launch_in_clusters(hipStream_t stream, void (*kernel)(Parameters...),
 template <class... Parameters>
 unsigned clusters_at_once(void (*kernel)(Parameters...), unsigned blocks_of_cluster,
                           unsigned threads, size_t shared_bytes) {
-  cudaLaunchAttribute cluster = {};
-  const auto config =
-      in_clusters(cluster, blocks_of_cluster, blocks_of_cluster, threads, shared_bytes);
+  cudaLaunchAttribute cluster = in_clusters(blocks_of_cluster);
+  const auto config = gpu::launch_config(cluster, blocks_of_cluster, threads, shared_bytes);
   int clusters = 0;
   HIP_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
   return static_cast<unsigned>(clusters);

@@ -9,6 +9,10 @@
 
 #include "common/gpu.h"
 
+#if defined(GPU_BACKEND_CUDA)
+#include "common/cuda/launch_with.h"
+#endif
+
 namespace attention {
 
 // A kernel that LAUNCH_EARLY launches calls this before it reads what the launch before it has
@@ -42,17 +46,14 @@ inline bool waits_inside(const void* kernel) {
 template <class... Parameters>
 void launch_early(hipStream_t stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                   size_t shared_bytes, const std::common_type_t<Parameters>&... arguments) {
+  if (!waits_inside(reinterpret_cast<const void*>(kernel))) {
+    LAUNCH_ON(stream, kernel, grid, block, shared_bytes, arguments...);
+    return;
+  }
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = waits_inside(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
-  HIP_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+  gpu::launch_with(early, stream, kernel, grid, block, shared_bytes, arguments...);
 }
 
 #else

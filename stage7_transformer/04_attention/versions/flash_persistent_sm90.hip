@@ -25,7 +25,7 @@ size_t memory_of_flash_persistent(const Problem& p) { return has_tickets(p) ? 1 
 //         The producer fills the rings with the next item's tiles while this one's are multiplied
 //         and stored. Long items come first, and who is done draws the next one. An item whose
 //         sums are not finite comes once more, and only then NaN is looked for (see finite.h).
-//         Two groups hold their queries in registers: wgmma then reads only keys, with less power.
+//         With two groups, not three, queries stay in registers: to read only keys saves power.
 // Thread: warp group 0 is the producer, one thread of it works; the others own 64 queries each.
 // Costs : a second place for queries in shared memory; zeroing the tickets, a launch more.
 template <class Tile>
