@@ -8,7 +8,8 @@ files:
     shapes = ["1", "257", "1000"]     # what `check` runs: --size of the step's program
     arguments = []                    # further words for its command line
     aligned = true                    # optional: kernels rely on HIP's alignment of whole buffers
-    optimized = false                 # optional: `check` compiles without any optimization
+    optimized = false                 # optional: `check` compiles without any optimization, and does not
+                                      # look for what is not aligned as its type asks
     races = { size = "300" }          # optional: the run under ThreadSanitizer; may have `arguments`, too.
                                       # Or { none = "why there can be no race" }: there is no such run
 
@@ -101,7 +102,7 @@ class Course:
     exercises: tuple[Exercise, ...]
     races: RaceRun = RaceRun("", ())
     aligned: bool = False  # kernels rely on the alignment of whole buffers
-    optimized: bool = True  # else a check compiles at -O0: many kernels, and little for them to do
+    optimized: bool = True  # else a check compiles as little as it can: many kernels, and little for them to do
 
     @property
     def files(self) -> list[str]:

@@ -96,7 +96,7 @@ class Judge:
             program = pool.submit(compiler.compile, texts, named, fast=True)
             device = pool.submit(device_code.problems, self.course, self.cpu, texts, named)
             test = pool.submit(self._compile_tests, tests, program, texts, named)
-            looked = pool.submit(detector.look, texts, named, _versions_of(verdict.written))
+            looked = pool.submit(self._look, detector, program, texts, named, verdict.written)
             try:
                 verdict.compiled = program.result()
                 if verdict.compiled.program is not None:
@@ -180,6 +180,13 @@ class Judge:
         """After the program, with which it shares the object files of the versions."""
         program.result()
         return compiler.compile(texts, named, fast=True, what="test")
+
+    def _look(self, detector: races.Detector, program: Future, texts: dict[str, str], named: dict[str, str],
+              written: list[Exercise]) -> races.Result:
+        """At once; a file of many kernels after the program, whose compilation would take longer beside it."""
+        if not self.course.optimized:
+            program.result()
+        return detector.look(texts, named, _versions_of(written))
 
     # ---- The program's runs --------------------------------------------------------------------------
 

@@ -131,7 +131,8 @@ def test_only_the_learners_file_is_compiled_and_it_comes_first(compiler, step, m
     assert process.output([str(done.program)]) == "naive 300\nfast 6\n"
     compiled = [command for command in ran if " -c " in command and "c++-header" not in command]
     assert len(compiled) == 1 and "naive.hip" in compiled[0]
-    assert ("-Og" in compiled[0]) == fast and "-MD" not in compiled[0]
+    assert ("-Og" in compiled[0]) == ("-fsanitize=bounds,alignment" in compiled[0]) == fast
+    assert "-MD" not in compiled[0]
     ran.clear()
     again = compiler.compile({"versions/naive.hip": mine}, {}, fast=fast)
     assert again.program == done.program and ran == []  # taken from the folder
@@ -148,7 +149,8 @@ def test_a_step_may_ask_for_no_optimization_in_its_checks(build, step, tmp_path,
     ran = []
     monkeypatch.setattr(process, "limited", lambda words, *rest, **more: (ran.append(words[-1]), (0, "", ""))[1])
     command, made = compiler.command_of("versions/naive.hip")
-    assert " -O0 " in compiler.adapted(command, made, "new.o", fast=True)
+    plain = compiler.adapted(command, made, "new.o", fast=True)
+    assert " -O0 " in plain and "-fsanitize=bounds " in plain and "alignment" not in plain
     assert " -O3 " in compiler.adapted(command, made, "new.o", fast=False)
     # What is precompiled fits only compilations that optimize as much.
     assert {re.search(r"gpu-cpu[^/]*", words)[0] for words in ran} == {"gpu-cpu-O0", "gpu-cpu-timed"}
