@@ -6,7 +6,9 @@
     scripts/exercises.py --write [STEP...]    the same, and derive the fingerprints anew of exercises
                                               that have changed; with --all, of every one
 
-    scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on
+    scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on; and of the
+                                              steps every third has its solutions shown to its tests, which
+                                              ctest shows them anyway
     scripts/exercises.py --times [STEP...]    how long `course check` takes with each exercise, right and
                                               wrong; for a machine that has nothing else to do
 
@@ -78,7 +80,8 @@ class Examiner:
         started = time.monotonic()
         pool = ThreadPoolExecutor(process.cpu_count())
         try:  # the jobs of all steps in one queue: nobody waits for the last one of a step
-            for course, jobs, futures in [self.begin(course, pool) for course in courses]:
+            for course, jobs, futures in [self.begin(course, pool, number % self.every == self.first)
+                                          for number, course in enumerate(courses)]:
                 done = [future.result() for future in futures]
                 self.derive(course, jobs, done)
                 for (exercise, name, _), (compiled, runs, refusal) in zip(jobs, done):
@@ -96,9 +99,11 @@ class Examiner:
               f"{time.monotonic() - started:.0f} s: {'FAILED' if self.findings else 'ok'}")
         return 1 if self.findings else 0
 
-    def begin(self, course: exercises.Course, pool: ThreadPoolExecutor) -> tuple[exercises.Course, list, list]:
+    def begin(self, course: exercises.Course, pool: ThreadPoolExecutor,
+              with_tests: bool) -> tuple[exercises.Course, list, list]:
         """Puts what there is to compile and to run of a step into the pool: the step, its jobs, and of each
-        the Future of (what was compiled, its runs, what refuses it beyond them)."""
+        the Future of (what was compiled, its runs, what refuses it beyond them). `with_tests`: the step's
+        tests see the solutions."""
         step = course.step
         compiler = compiling.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
@@ -128,8 +133,9 @@ class Examiner:
                 return compiled, runs, None
             # What the runs don't show, the step's tests or ThreadSanitizer may. Of the solutions they see
             # all versions, also those that have no exercise.
-            refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [])
-            if exercise is None and not refusal.reason:
+            refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [],
+                                                with_tests=exercise is not None or with_tests)
+            if exercise is None and with_tests and not refusal.reason:
                 refusal = alone(files) or refusal
             return compiled, runs, refusal
 

@@ -6,8 +6,8 @@
 
 namespace own {
 
-// The copy of x into y, which has its shape.
-inline tensor::Problem problem_of(const CourseTensor& y, const CourseTensor& x) {
+// The copy of x into y, which has its shape, in any order.
+inline tensor::Problem copy_of(const CourseTensor& x, const CourseTensor& y) {
   tensor::Problem p;
   p.rank = static_cast<unsigned>(x.rank);
   for (int axis = 0; axis < x.rank; ++axis) {
