@@ -134,7 +134,7 @@ class Examiner:
             # What the runs don't show, the step's tests or ThreadSanitizer may. Of the solutions they see
             # all versions, also those that have no exercise.
             refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [],
-                                                with_tests=exercise is not None or with_tests)
+                                                with_tests=name != "solution" or with_tests)
             if exercise is None and with_tests and not refusal.reason:
                 refusal = alone(files) or refusal
             return compiled, runs, refusal
