@@ -58,12 +58,15 @@ function(add_step_library name libraries)
 endfunction()
 
 # Kernel sources as they are compiled: with COURSE_JOIN_VERSIONS all of them in one file, since nvcc and hipcc
-# take longer to read their headers than to compile a version.
+# take longer to read their headers than to compile a version. Wherever the course lies, the file is the same to ccache.
 function(joined_kernels result name)
   set(sources ${ARGN})
   if(COURSE_JOIN_VERSIONS AND sources)
-    list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE includes)
-    string(JOIN "" text ${includes})
+    set(text "")
+    foreach(source IN LISTS sources)
+      file(RELATIVE_PATH source "${CMAKE_SOURCE_DIR}" "${source}")
+      string(APPEND text "#include \"${source}\"\n")
+    endforeach()
     set(sources "${CMAKE_BINARY_DIR}/joined/${name}.hip")
     file(CONFIGURE OUTPUT "${sources}" CONTENT "${text}" @ONLY)
   endif()
@@ -132,7 +135,8 @@ target_compile_options(course_precompiled INTERFACE ${COURSE_PROGRAM_OPTIONS}
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)  # their content counts, not their age
 
 # With COURSE_PRECOMPILE what every test includes is compiled once, with the first test. Each then has those
-# headers whether it includes them or not: that it does include them the plain CPU build says.
+# headers whether it includes them or not: that it does include them the plain CPU build says. The path is absolute,
+# as those within clang's precompiled headers are: another folder must not take them from ccache.
 function(precompile_testing name sources)
   if(NOT COURSE_PRECOMPILE)
     return()
