@@ -6,9 +6,8 @@
     scripts/exercises.py --write [STEP...]    the same, and derive the fingerprints anew of exercises
                                               that have changed; with --all, of every one
 
-    scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on; and of the
-                                              steps every third has its solutions shown to its tests, which
-                                              ctest shows them anyway
+    scripts/exercises.py --share 2/3          of the mistakes only every third, from the second on, and the
+                                              solutions and skeletons of every third step
     scripts/exercises.py --times [STEP...]    how long `course check` takes with each exercise, right and
                                               wrong; for a machine that has nothing else to do
 
@@ -100,17 +99,17 @@ class Examiner:
         return 1 if self.findings else 0
 
     def begin(self, course: exercises.Course, pool: ThreadPoolExecutor,
-              with_tests: bool) -> tuple[exercises.Course, list, list]:
+              with_step: bool) -> tuple[exercises.Course, list, list]:
         """Puts what there is to compile and to run of a step into the pool: the step, its jobs, and of each
-        the Future of (what was compiled, its runs, what refuses it beyond them). `with_tests`: the step's
-        tests see the solutions."""
+        the Future of (what was compiled, its runs, what refuses it beyond them). `with_step`: its solution
+        and its skeleton, beside the mistakes."""
         step = course.step
         compiler = compiling.Compiler(self.build, course, build_root(ROOT) / "check" / step.name)
         solution = {file: course.solution(file) for file in course.files}
         skeleton = {file: course.skeleton(file) for file in course.files}
 
         # (exercise, what is wrong, files): no exercise for the whole step.
-        jobs = [(None, "solution", solution), (None, "skeleton", skeleton)]
+        jobs = [(None, "solution", solution), (None, "skeleton", skeleton)] if with_step else []
         for exercise in course.exercises:
             for mistake in exercise.mistakes:
                 self.met += 1
@@ -133,9 +132,8 @@ class Examiner:
                 return compiled, runs, None
             # What the runs don't show, the step's tests or ThreadSanitizer may. Of the solutions they see
             # all versions, also those that have no exercise.
-            refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [],
-                                                with_tests=name != "solution" or with_tests)
-            if exercise is None and with_tests and not refusal.reason:
+            refusal = judge.refusal_beyond_runs(compiled, files, versions if exercise else [])
+            if exercise is None and not refusal.reason:
                 refusal = alone(files) or refusal
             return compiled, runs, refusal
 

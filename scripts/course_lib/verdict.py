@@ -148,9 +148,9 @@ class Judge:
         return self.refusal_beyond_runs(compiled, files, versions)
 
     def refusal_beyond_runs(self, compiled: compiling.Compiled, files: dict[str, str],
-                            versions: list[str], with_tests: bool = True) -> Refusal:
-        """The same for texts whose program is right in all its runs; `with_tests`: the step's tests see them."""
-        refusal = self.refusal_by_tests(files, versions) if with_tests else Refusal("")
+                            versions: list[str]) -> Refusal:
+        """The same for texts whose program is right in all its runs."""
+        refusal = self.refusal_by_tests(files, versions)
         if refusal.reason:
             return refusal
         lines, _ = device_code.problems(self.course, self.cpu, files, {})
