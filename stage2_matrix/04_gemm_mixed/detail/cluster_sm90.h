@@ -10,6 +10,7 @@
 
 #if !defined(GPU_BACKEND_HIP)
 
+#include "common/early_launch.h"
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
@@ -18,6 +19,8 @@
 #include "stage2_matrix/04_gemm_mixed/detail/cluster_sm90_cpu.h"
 
 #else
+
+#include <array>
 
 #include "common/cuda/launch_with.h"
 
@@ -96,8 +99,19 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 // LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, blocks, threads, shared_bytes,
 // arguments...) launches `blocks` blocks in clusters of `blocks_of_cluster`, a divisor of `blocks`.
 // Errors: gpu::Error where the launch is refused.
-#define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
-  ::gpu::launch_with(::gemm_mixed::in_clusters(blocks_of_cluster), stream, kernel, __VA_ARGS__)
+#define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...)                             \
+  ::gpu::launch_with(std::array{::gemm_mixed::in_clusters(blocks_of_cluster)}, stream, kernel, \
+                     __VA_ARGS__)
+
+// The same of a kernel that waits for the launch before it, as common/early_launch.h says.
+#if CUDART_VERSION >= 12030
+#define LAUNCH_EARLY_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...)                      \
+  ::gpu::launch_with(                                                                         \
+      std::array{::gemm_mixed::in_clusters(blocks_of_cluster), ::gpu::early_start()}, stream, \
+      kernel, __VA_ARGS__)
+#else
+#define LAUNCH_EARLY_IN_CLUSTERS LAUNCH_IN_CLUSTERS
+#endif
 
 inline cudaLaunchAttribute in_clusters(unsigned blocks_of_cluster) {
   cudaLaunchAttribute cluster = {};
@@ -111,7 +125,7 @@ inline cudaLaunchAttribute in_clusters(unsigned blocks_of_cluster) {
 template <class... Parameters>
 unsigned clusters_at_once(void (*kernel)(Parameters...), unsigned blocks_of_cluster,
                           unsigned threads, size_t shared_bytes) {
-  cudaLaunchAttribute cluster = in_clusters(blocks_of_cluster);
+  std::array cluster{in_clusters(blocks_of_cluster)};
   const auto config = gpu::launch_config(cluster, blocks_of_cluster, threads, shared_bytes);
   int clusters = 0;
   HIP_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));

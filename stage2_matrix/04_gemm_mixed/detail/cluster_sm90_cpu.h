@@ -50,6 +50,7 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 
 #define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
   LAUNCH_ON_CPU(stream, blocks_of_cluster, kernel, __VA_ARGS__)
+#define LAUNCH_EARLY_IN_CLUSTERS LAUNCH_IN_CLUSTERS
 
 // One, on every machine: then small products have clusters of several blocks, too.
 template <class Kernel>

@@ -136,7 +136,17 @@ __device__ inline void store_box(const CUtensorMap& map, int row, int column, co
       "r"(shared_address(from)), "r"(column), "r"(row)
       : "memory");
 }
-// The same of a map with four dimensions.
+// The same of what is not read soon: the L2 cache gives it up before what others have copied.
+__device__ inline void stream_box(const CUtensorMap& map, int row, int column, const void* from) {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint "
+      "[%0, {%2, %3}], [%1], %4;" ::"l"(&map),
+      "r"(shared_address(from)), "r"(column), "r"(row), "l"(policy)
+      : "memory");
+}
+// store_box of a map with four dimensions.
 __device__ inline void store_box(const CUtensorMap& map, const BoxPlace& at, const void* from) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::

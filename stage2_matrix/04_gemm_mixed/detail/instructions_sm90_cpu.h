@@ -69,6 +69,10 @@ __device__ inline void store_box(const CUtensorMap& map, int row, int column, co
                                  CPU_SITE("store_box()")) {
   store_box(map, {row, column, 0, 0}, from, site);
 }
+__device__ inline void stream_box(const CUtensorMap& map, int row, int column, const void* from,
+                                  CPU_SITE("stream_box()")) {
+  store_box(map, {row, column, 0, 0}, from, site);
+}
 __device__ inline void store_floats(float* to, const float* from, unsigned bytes,
                                     CPU_SITE("store_floats()")) {
   cpu::begin_store({cpu::caller_number(), site}, to, from, bytes, false);

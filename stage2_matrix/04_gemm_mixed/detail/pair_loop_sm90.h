@@ -49,6 +49,7 @@ __device__ __forceinline__ void multiply_pairs(Ring<Stage>& shared, unsigned pai
   using Tile = typename Part::Tile;
   if (threadIdx.x == 0) shared.init(kClusterBlocks);
   sync_cluster();  // every thread of both blocks and the TMA know the barriers
+  gpu::let_next_launch_begin();
 
   const unsigned first_pair = blockIdx.x / kClusterBlocks, clusters = gridDim.x / kClusterBlocks;
   const int group = static_cast<int>(threadIdx.x) / kWarpGroup;
@@ -56,6 +57,7 @@ __device__ __forceinline__ void multiply_pairs(Ring<Stage>& shared, unsigned pai
   if (group == 0) {
     give_registers<Tile::kProducerRegisters>();
     if (threadIdx.x == 0) {
+      gpu::wait_for_launch_before();  // the stores wait for this thread's copies
       for (unsigned pair = first_pair; pair < pairs; pair += clusters) {
         const TileOfPair tile = part.tile(pair);
         for (int step = 0; step < steps; ++step, place.next()) {

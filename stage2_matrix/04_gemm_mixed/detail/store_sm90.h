@@ -39,7 +39,7 @@ struct StoreAt {
   const CUtensorMap& map_c;
   int row, column;
   __device__ __forceinline__ void operator()(int begin, const float* box) const {
-    store_box(map_c, row, column + begin, box);
+    stream_box(map_c, row, column + begin, box);
   }
 };
 __device__ inline void end_store_pass(const CUtensorMap& map_c, int row, int column,

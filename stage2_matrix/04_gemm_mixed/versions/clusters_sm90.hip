@@ -92,11 +92,12 @@ void launch_clusters(float* c, const T* a, const T* b, size_t M, size_t N, size_
     const auto tile_columns = static_cast<unsigned>(gpu::ceil_div(N, Tile::kColumns));
     constexpr size_t kBytes = kBytesOfRing<SpecializedStage<T>>;
     gpu::allow_shared_bytes(gemm_clusters<T>, kBytes);
-    LAUNCH_IN_CLUSTERS(stream, gemm_clusters<T>, kClusterBlocks,
-                       clusters_of(pair_rows * tile_columns) * kClusterBlocks,
-                       unsigned{Tile::kThreads}, kBytes, tensor_map(c, M, N, kStoreRows),
-                       tensor_map(a, M, K, Tile::kRows), tensor_map(b, K, N, Tile::kDepth),
-                       static_cast<int>(gpu::ceil_div(K, Tile::kDepth)), pair_rows, tile_columns);
+    LAUNCH_EARLY_IN_CLUSTERS(stream, gemm_clusters<T>, kClusterBlocks,
+                             clusters_of(pair_rows * tile_columns) * kClusterBlocks,
+                             unsigned{Tile::kThreads}, kBytes, tensor_map(c, M, N, kStoreRows),
+                             tensor_map(a, M, K, Tile::kRows), tensor_map(b, K, N, Tile::kDepth),
+                             static_cast<int>(gpu::ceil_div(K, Tile::kDepth)), pair_rows,
+                             tile_columns);
   }
 }
 

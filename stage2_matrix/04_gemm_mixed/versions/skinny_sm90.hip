@@ -31,6 +31,7 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     auto& shared = aligned_shared<Tile>(dynamic);
     if (threadIdx.x == 0) shared.init(shape.sharers);
     sync_cluster_relaxed();  // every thread of all blocks and the TMA know the barriers
+    gpu::let_next_launch_begin();
 
     const unsigned slice = block_of_cluster() / shape.sharers;
     const unsigned first_sharer = slice * shape.sharers;
@@ -42,6 +43,7 @@ static __global__ void GPU_LAUNCH_BOUNDS((SkinnyShared<T, kRows>::kThreads), 1)
     RingPlace place;
     SkinnySums<kRows> sums;
     if (thread == Tile::kProducer) {
+      gpu::wait_for_launch_before();  // the stores wait for this thread's copies
       int step = first + static_cast<int>(cluster) * Tile::kApart % (end - first);
       for (int copied = first; copied < end; ++copied, place.next(Tile::kStages)) {
         fill_stage(shared, place, map_a, map_b, column, step * Tile::kDepth, first_sharer,
@@ -90,7 +92,7 @@ static void launch_rows(float* c, const T* a, const T* b, size_t M, size_t N, si
   const auto steps = static_cast<unsigned>(gpu::ceil_div(K, Tile::kDepth));
   const ClusterShape shape = choose_cluster(tiles, steps, at_once);
   const unsigned blocks = shape.slices * shape.sharers;
-  LAUNCH_IN_CLUSTERS(
+  LAUNCH_EARLY_IN_CLUSTERS(
       stream, (gemm_skinny<T, kRows>), blocks, gpu::ceil_div(tiles, shape.sharers) * blocks,
       kThreads, kBytes, c, tensor_map(a, M, K, Tile::kBoxRows, Fetch::bytes_128),
       tensor_map(b, K, N, Tile::kDepth, Fetch::bytes_128), M, N, static_cast<int>(steps), shape);

@@ -1,11 +1,11 @@
 // split_keys: the keys in slices, a block for each; a second launch puts the slices together.
 #include <cfloat>
 
+#include "common/early_launch.h"
 #include "common/gpu.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage7_transformer/04_attention/attention.h"
 #include "stage7_transformer/04_attention/bf16.h"
-#include "stage7_transformer/04_attention/detail/early_launch_sm90.h"
 #include "stage7_transformer/04_attention/detail/key_team.h"
 
 namespace attention {
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(kMergeColumns* kMergeGroups)
   const unsigned row = blockIdx.x, d = blockIdx.y * kMergeColumns + threadIdx.x;
   const unsigned Tq = static_cast<unsigned>(p.Tq);
   KeysSum all{-FLT_MAX, 0, 0};
-  wait_for_launch_before();  // every slice is in parts
+  gpu::wait_for_launch_before();  // every slice is in parts
   // exercise: the slices of this group, then of all groups (about 9 lines)
   if (d < p.D)
     for (unsigned s = threadIdx.y; s < slices; s += kMergeGroups) {

@@ -10,10 +10,12 @@
 #include "common/gpu.h"
 
 #if defined(GPU_BACKEND_CUDA)
+#include <array>
+
 #include "common/cuda/launch_with.h"
 #endif
 
-namespace attention {
+namespace gpu {
 
 // A kernel that LAUNCH_EARLY launches calls this before it reads what the launch before it has
 // written, or writes what that one reads.
@@ -23,18 +25,33 @@ __device__ inline void wait_for_launch_before() {
 #endif
 }
 
+// From here on the next launch may begin, if it is an early one: when every block of this one has
+// called it or ended. A kernel that has all its blocks running at once calls it at its begin.
+__device__ inline void let_next_launch_begin() {
+#if defined(GPU_BACKEND_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // LAUNCH_EARLY takes what LAUNCH_ON takes. In a graph it is an edge of its own kind, which graphs
 // have since CUDA 12.3.
 #if defined(GPU_BACKEND_CUDA) && CUDART_VERSION >= 12030
 
 #define LAUNCH_EARLY(stream, kernel, grid, block, shared_bytes, ...) \
-  ::attention::launch_early(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+  ::gpu::launch_early(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+inline cudaLaunchAttribute early_start() {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  return early;
+}
 
 // Whether the device takes such launches and `kernel` waits in them. What was compiled for older
 // devices, and is translated for this one as it is loaded, does not wait. A build compiles all
 // kernels for the same devices, so one is asked for all.
 inline bool waits_inside(const void* kernel) {
-  if (gpu::device_attribute(hipDeviceAttributeComputeCapabilityMajor) < 9) return false;
+  if (device_attribute(hipDeviceAttributeComputeCapabilityMajor) < 9) return false;
   static const bool waits = [&] {
     cudaFuncAttributes attributes;
     HIP_CHECK(cudaFuncGetAttributes(&attributes, kernel));
@@ -50,10 +67,7 @@ void launch_early(hipStream_t stream, void (*kernel)(Parameters...), dim3 grid, 
     LAUNCH_ON(stream, kernel, grid, block, shared_bytes, arguments...);
     return;
   }
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  gpu::launch_with(early, stream, kernel, grid, block, shared_bytes, arguments...);
+  launch_with(std::array{early_start()}, stream, kernel, grid, block, shared_bytes, arguments...);
 }
 
 #else
@@ -63,4 +77,4 @@ void launch_early(hipStream_t stream, void (*kernel)(Parameters...), dim3 grid, 
 
 #endif
 
-}  // namespace attention
+}  // namespace gpu
