@@ -10,7 +10,7 @@
 
 #if !defined(GPU_BACKEND_HIP)
 
-#include "common/early_launch.h"
+#include "common/early_launch_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/ring_sm90.h"
 #include "stage2_matrix/04_gemm_mixed/detail/tile_sm80.h"
 
@@ -103,7 +103,7 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
   ::gpu::launch_with(std::array{::gemm_mixed::in_clusters(blocks_of_cluster)}, stream, kernel, \
                      __VA_ARGS__)
 
-// The same of a kernel that waits for the launch before it, as common/early_launch.h says.
+// The same of a kernel that waits for the launch before it, as common/early_launch_sm90.h says.
 #if CUDART_VERSION >= 12030
 #define LAUNCH_EARLY_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...)                      \
   ::gpu::launch_with(                                                                         \

@@ -1,7 +1,7 @@
 // split_keys: the keys in slices, a block for each; a second launch puts the slices together.
 #include <cfloat>
 
-#include "common/early_launch.h"
+#include "common/early_launch_sm90.h"
 #include "common/gpu.h"
 #include "stage1_vector/03_dot/detail/block_sum.h"
 #include "stage7_transformer/04_attention/attention.h"
