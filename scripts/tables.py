@@ -23,7 +23,7 @@ import re
 import sys
 from pathlib import Path
 
-from course_lib import documents, pictures, results
+from course_lib import bench_file, documents, pictures, results
 from course_lib.arguments import Parser
 from course_lib.documents import quoted, require
 from course_lib.terminal import visible
@@ -106,9 +106,9 @@ def origin(report: dict) -> str:
         if limits[key]
     ]
     line = visible(results.device_line(report))
-    torch = report.get("environment", {}).get("torch")
-    if torch:
-        line += f"; beside PyTorch {torch}"
+    beside = bench_file.beside_of(report.get("environment", {}))
+    if beside:
+        line += f"; beside {beside}"
     return f"*{line}" + (f"; measured limits: {', '.join(shown)}" if shown else "") + "*"
 
 

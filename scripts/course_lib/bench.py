@@ -22,8 +22,8 @@ from .steps import Step
 from .terminal import say
 
 # The peers by their names on the command line.
-SCRIPTS = {"torch": ("PyTorch", "bench_torch.py"), "numpy": ("NumPy", "bench_numpy.py")}
-PEERS = ("torch", *OF_PROGRAMS, "numpy", "loop")
+SCRIPTS = {key: (name, f"bench_{key}.py") for key, name in results.LIBRARIES.items()}
+PEERS = ("torch", "jax", *OF_PROGRAMS, "numpy", "loop")
 
 # What a program is run with a second time, in the first round on a GPU: its tables join the others.
 FURTHER = {"train_shakespeare": ["--config", "medium"]}
@@ -209,7 +209,7 @@ class Session:
 def environment_of(device: dict, libraries: dict) -> dict:
     """What a report says of where it was measured. `device` is a report's, {} where there was none; `libraries`
     are what the peers say of themselves."""
-    known = {key: libraries.get(key) for key in ("torch", "torch_toolkit", "cudnn", "numpy")}
+    known = {key: libraries.get(key) for key in ("torch", "torch_toolkit", "cudnn", "jax", "numpy")}
     return {"system": platform.system(), "processor": processor_name(),
             "processors": process.cpu_count(), "python": platform.python_version(),
             "device": device.get("name", ""), "backend": device.get("backend", ""),
@@ -232,7 +232,7 @@ def processor_name() -> str:
 def parse_peers(text: str | None, backend: str) -> set[str]:
     """The peers that are wanted: by default those that use what the backend uses."""
     if text is None:
-        return {"numpy", "loop"} if backend == "cpu" else {"torch", *OF_PROGRAMS}
+        return {"numpy", "loop"} if backend == "cpu" else {"torch", "jax", *OF_PROGRAMS}
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
     if names == {"none"}:
         return set()

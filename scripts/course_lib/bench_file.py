@@ -41,7 +41,7 @@ def validate(run: object) -> None:
     require(run, RUN, "the run")
     if run["schema"] != 1 or run["kind"] != "bench":
         raise ValueError(f"this is no bench of schema 1 but {quoted(run['kind'])} of schema {run['schema']}")
-    require(run["environment"], results.ENVIRONMENT, "environment")
+    require(run["environment"], results.ENVIRONMENT, "environment", results.MORE_OF_ENVIRONMENT)
     for r, report in enumerate(run["reports"]):
         try:
             results.validate(report)
@@ -93,7 +93,7 @@ def of_reports(reports: list[dict]) -> dict:
     environment = {"system": "", "processor": "", "processors": 0, "python": "",
                    "device": device["name"], "backend": device["backend"],
                    "toolkit": device["toolkit"], "torch": None, "torch_toolkit": None, "cudnn": None,
-                   "numpy": None, **newest.get("environment", {})}
+                   "numpy": None, "jax": None, **newest.get("environment", {})}
     return {"schema": 1, "kind": "bench", "date": newest["date"],
             "quick": any(report["quick"] for report in reports),
             "rounds": max(report.get("rounds", 1) for report in reports),
@@ -172,9 +172,9 @@ def compare(before: dict, after: dict) -> list[tuple[Key, str, dict | None, dict
 def comparison_lines(before: dict, after: dict) -> Iterator[str]:
     a, b = before["environment"], after["environment"]
     for key, word in (("device", "devices"), ("backend", "backends"), ("toolkit", "toolkits"),
-                      ("torch", "versions of PyTorch"), ("numpy", "versions of NumPy")):
-        if a[key] != b[key]:
-            yield f"different {word}: {a[key] or 'none'} and {b[key] or 'none'}"
+                      *((key, f"versions of {name}") for key, name in results.LIBRARIES.items())):
+        if a.get(key) != b.get(key):
+            yield f"different {word}: {a.get(key) or 'none'} and {b.get(key) or 'none'}"
     if before["quick"] or after["quick"]:
         yield "made with --quick: these times mean nothing"
     programs = [{report["program"] for report in run["reports"]} for run in (before, after)]
@@ -302,14 +302,19 @@ def show(run: dict) -> None:
             f"{failure['line']} (exit code {failure['code']})", "red")
 
 
+def beside_of(environment: dict) -> str:
+    """The libraries that the steps were measured beside: "PyTorch 2.11.0, JAX 0.11.2"."""
+    return ", ".join(f"{name} {environment[key]}" for key, name in results.LIBRARIES.items()
+                     if environment.get(key))
+
+
 def origin(run: dict) -> str:
     """Where it was measured, and beside what."""
     environment = run["environment"]
-    beside = [f"{name} {environment[key]}" for name, key in (("PyTorch", "torch"), ("NumPy", "numpy"))
-              if environment[key]]
+    beside = beside_of(environment)
     backend = ("CPU backend: its times rank versions and foretell no GPU"
                if environment["backend"] == "cpu" else
                f"{environment['backend']} {environment['toolkit']}")
     return (f"{environment['device'] or 'no device'}, {backend}; {run['rounds']} round"
-            f"{'s' if run['rounds'] > 1 else ''}" + (f"; beside {', '.join(beside)}" if beside else "")
+            f"{'s' if run['rounds'] > 1 else ''}" + (f"; beside {beside}" if beside else "")
             + ("; quick: these times mean nothing" if run["quick"] else ""))

@@ -25,7 +25,7 @@ def device_folder(device: tuple[str, str], folder: Path) -> Path:
 
 def save(reports: list[dict], folder: Path) -> None:
     """Writes the reports of programs that passed, by the writer of `course bench --save`. A file that holds more,
-    the times of PyTorch or of NumPy, is left as it is."""
+    the times of PyTorch, JAX or NumPy, is left as it is."""
     if not reports:
         warn("--save-results: no program passed, so nothing is saved")
         return
@@ -47,4 +47,4 @@ def _is_of_bench(file: Path) -> bool:
     if not file.is_file():
         return False
     environment = results.load(file).get("environment", {})
-    return any(environment.get(key) for key in ("torch", "numpy"))
+    return any(environment.get(key) for key in results.LIBRARIES)

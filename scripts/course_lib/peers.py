@@ -1,4 +1,4 @@
-"""What scripts/bench_torch.py and scripts/bench_numpy.py share: how they time, the rows they write,
+"""What scripts/bench_torch.py, bench_jax.py and bench_numpy.py share: how they time, the rows they write,
 and how they do the work of a program's report.
 
 A peer's file, which `scripts/course bench` merges into the report:

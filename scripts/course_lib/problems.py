@@ -1,7 +1,7 @@
 """What a table of a program is about: the kind of work and its shape, out of the table's text.
 
-The programs write the text ("NN   M=2^12 N=2^12 K=2^12 float32"); scripts/bench_torch.py and
-scripts/bench_numpy.py read it here and do the same work at the same shape.
+The programs write the text ("NN   M=2^12 N=2^12 K=2^12 float32"); scripts/bench_torch.py,
+bench_jax.py and bench_numpy.py read it here and do the same work at the same shape.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ OPEN_TABLES = 3  # of a step; the others are folded away, and printed all the sa
 ENVIRONMENT = {"device": "device", "backend": "backend", "toolkit": "toolkit",
                "processor": "processor", "processors": "processors", "system": "system",
                "python": "Python", "torch": "PyTorch", "torch_toolkit": "PyTorch's toolkit",
-               "cudnn": "cuDNN", "numpy": "NumPy"}
+               "cudnn": "cuDNN", "jax": "JAX", "numpy": "NumPy"}
 # Time and share of the limit come first: on a phone they are what one sees without scrolling.
 FIGURES = (("time", "number"), ("of limit", "number"), ("rate", "number"), ("spread", "number"))
 escape = html.escape

@@ -51,6 +51,8 @@ TEXT_OR_NONE = (str, type(None))
 ENVIRONMENT = {"system": str, "processor": str, "processors": int, "python": str, "device": str,
                "backend": str, "toolkit": str, "torch": TEXT_OR_NONE, "torch_toolkit": TEXT_OR_NONE,
                "cudnn": TEXT_OR_NONE, "numpy": TEXT_OR_NONE}
+MORE_OF_ENVIRONMENT = {"jax": TEXT_OR_NONE}  # came later
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}  # peers by their keys of the environment
 # Keys that came later, and those that `scripts/course bench` adds: absent in other files.
 # The headline is the problem that stands for the step, the dimensions are the names of --size's numbers.
 MORE_OF_REPORT = {"commit": str, "headline": str, "dimensions": is_list_of_texts, "rounds": int,
@@ -67,7 +69,7 @@ def validate(report: object) -> None:
         raise ValueError(f"schema {report['schema']} is not known here, 1 is")
     require(report["device"], DEVICE, "device")
     require(report["limits"], LIMITS, "limits")
-    require(report.get("environment", {}), {}, "environment", ENVIRONMENT)
+    require(report.get("environment", {}), {}, "environment", ENVIRONMENT | MORE_OF_ENVIRONMENT)
     for t, table in enumerate(report["tables"]):
         require(table, TABLE, f"tables[{t}]")
         for r, row in enumerate(table["rows"]):

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
-
-@dataclass
-class Task:
-    """A network, its data on the device, and how it is trained on them."""
-
-    network: Callable[[], nn.Module]
-    loss: nn.Module
-    inputs: torch.Tensor  # (rows, inputs)
-    targets: torch.Tensor  # (rows, outputs), or (rows) classes
-    batch: int  # rows of a step; the rows left over at the end of an epoch are dropped
-    epochs: int
-    learning_rate: float
-    optimizer: str = "adam"  # or "sgd", "momentum", "adamw"
-    steps_wanted: int = 0  # of an epoch, from fewer rows than there are; 0: as many as they make
-    seed: int = 1
-    autocast: bool = False  # to bfloat16, in forward and backward passes
-    test: tuple[torch.Tensor, torch.Tensor] | None = None  # images that training does not see
-    is_text: bool = False  # rows of tokens
-    until: int = 0  # percent of the tests: an epoch that reaches it is the last; the rate falls; 0: neither
-    curve: str = ""  # the program's name for its series of losses, where it trains on the same data
-
-    @property
-    def steps(self) -> int:
-        """of one epoch"""
-        return self.steps_wanted or len(self.inputs) // self.batch
+from .training_task import Task
 
 
 def read_idx(path: Path, header: int) -> torch.Tensor:

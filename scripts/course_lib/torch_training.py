@@ -20,7 +20,8 @@ from torch import nn
 
 from .peers import blank_row, first_line, make_row
 from .problems import Problem
-from .torch_tasks import TASKS, Task
+from .torch_tasks import TASKS
+from .training_task import Task, described
 
 WARM_UPS = 3  # steps before anything is timed or captured
 QUICK_STEPS = 20  # of a training that only shows that it runs
@@ -218,16 +219,9 @@ class CompiledTrainer(Trainer):
 
 
 def describe(trainer: Trainer, ms: float) -> str:
-    """What a step took, and what was learnt."""
-    task = trainer.task
-    note = f"{1e3 * ms / (trainer.epochs * task.steps):.1f} us a step"
-    if task.is_text:
-        tokens = task.epochs * task.steps * task.batch * task.inputs.shape[1]
-        note += f", {tokens / ms / 1e3:.3g} M tokens/s"
-    note += (f", test accuracy {accuracy_of(trainer):.2f}%" if task.test
-             else f", last loss {trainer.loss.item():.3g}")
-    if task.until:
-        note += f", epoch {trainer.epochs}"
+    """What a step took and had in use, and what was learnt."""
+    accuracy = accuracy_of(trainer) if trainer.task.test else None
+    note = described(trainer.task, ms, trainer.epochs, trainer.loss.item(), accuracy)
     peak = trainer.peak_bytes() if type(trainer) is Trainer else None  # a graph keeps what it has had
     return note if peak is None else f"{note}, at most {peak / 1e6:.3g} MB live in a step"
 
@@ -256,8 +250,7 @@ class Trainings:
             return [(Trainer, False)]
         if not task.is_text:
             return [(Trainer, False), (GraphTrainer, False)]
-        # In bfloat16 too where the products are large enough for matrix units to matter.
-        precisions = (False, True) if task.batch * task.inputs.shape[1] > 8192 else (False,)
+        precisions = (False, True) if task.is_large else (False,)
         ways = (Trainer, GraphTrainer) if self.quick and self.long else (
             Trainer, CompiledTrainer, GraphTrainer)
         return [(kind, autocast) for autocast in precisions for kind in ways]

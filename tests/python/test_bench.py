@@ -301,8 +301,9 @@ class Bench(Machine):
         written.write_text(json.dumps(report), encoding="utf-8")
         self.fake(name, body or f'cp "{written}" "$2"', self.build / stage)
 
-    def bench(self, *arguments: str) -> subprocess.CompletedProcess:
-        return self.course("bench", *arguments, "--build", str(self.build), "--python",
+    def bench(self, *arguments: str, peers: str = "torch,cublas,cudnn") -> subprocess.CompletedProcess:
+        wanted = ["--peers", peers] if peers else []
+        return self.course("bench", *arguments, *wanted, "--build", str(self.build), "--python",
                            str(self.python))
 
     def results(self) -> dict:
@@ -337,7 +338,7 @@ def test_program_and_peer_take_turns(workbench: Bench):
 
 
 def test_the_peers_can_be_chosen(workbench: Bench):
-    done = workbench.bench("1.1", "--peers", "none", "--quick")
+    done = workbench.bench("1.1", "--quick", peers="none")
     assert done.returncode == 0
     rows = workbench.results()["reports"][0]["tables"][0]["rows"]
     assert [row["name"] for row in rows] == ["naive", "vectorised", "wgmma"]
@@ -345,12 +346,12 @@ def test_the_peers_can_be_chosen(workbench: Bench):
                for call in workbench.calls())
 
 
-def test_without_pytorch_it_goes_on_without(workbench: Bench):
+def test_without_its_peers_it_goes_on_without(workbench: Bench):
     workbench.fake("python", "exit 1")
-    done = workbench.bench("1.1", "--rounds", "1")
+    done = workbench.bench("1.1", "--rounds", "1", peers="")
     assert done.returncode == 0
-    assert done.stderr == ("course: PyTorch is not here and is left out: name the Python that has it "
-                           "with --python or COURSE_PYTHON\n")
+    assert done.stderr == "".join(f"course: {name} is not here and is left out: name the Python that has it "
+                                  "with --python or COURSE_PYTHON\n" for name in ("PyTorch", "JAX"))
     run = workbench.results()
     assert run["environment"]["torch"] is None
     assert [row["name"] for row in run["reports"][0]["tables"][0]["rows"]][0] == "cuBLAS"
@@ -404,7 +405,7 @@ def test_a_peer_that_cannot_answer_goes_on_with_the_next(workbench: Bench):
 
 def test_control_c_keeps_what_is_there(workbench: Bench):
     workbench.program("axpy", f'echo begun > "{workbench.fakes}/begun"; exec sleep 60')
-    command = workbench.command("bench", "stage1", "--build", str(workbench.build), "--python",
+    command = workbench.command("bench", "stage1", "--peers", "torch", "--build", str(workbench.build), "--python",
                                 str(workbench.python))
     process = subprocess.Popen(command, env=workbench.environment(), cwd=workbench.root, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -437,7 +438,6 @@ def test_no_round_is_begun_that_would_not_end_in_time(workbench: Bench):
 
 
 @pytest.mark.parametrize(("arguments", "complaint"), [
-    (["--peers", "torhc"], "--peers: 'torhc' is unknown; there are torch, cublas, cudnn, rocblas, numpy"),
     (["--rounds", "0"], "--rounds is at least 1"),
     (["--quick", "--save", "there"], "--save keeps results, --quick makes none worth keeping"),
     (["--json", "/no/such/a.json"], "--json: there is no folder /no/such"),
@@ -447,6 +447,12 @@ def test_what_cannot_be_asked_for(workbench: Bench, arguments: list[str], compla
     done = workbench.bench(*arguments)
     assert done.returncode == 2
     assert complaint in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_peer_that_nobody_knows(workbench: Bench):
+    done = workbench.bench(peers="torhc")
+    assert done.returncode == 2
+    assert "--peers: 'torhc' is unknown; there are torch, jax, cublas, cudnn, rocblas, numpy" in done.stderr
 
 
 def test_results_are_kept_as_tables_reads_them(workbench: Bench, tmp_path: Path):

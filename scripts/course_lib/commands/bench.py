@@ -1,4 +1,4 @@
-"""`course bench`: steps beside PyTorch and the vendor's libraries; compares and merges results."""
+"""`course bench`: steps beside PyTorch, JAX and the vendor's libraries; compares and merges results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..errors import USAGE, CourseError
 from .setting_up import ROOT, add_steps, chosen_steps, python_environment, python_with, set_up
 
 RESULTS = ROOT / "results"
-HELP = "every step beside PyTorch and the vendor's libraries"
+HELP = "every step beside PyTorch, JAX and the vendor's libraries"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_steps(parser)
     parser.add_argument("--peers", metavar="LIST",
-                        help=f"some of {','.join(bench.PEERS)}, or none; default: torch and the vendor's "
-                             "on a GPU, numpy and loop on the CPU backend")
+                        help=f"some of {','.join(bench.PEERS)}, or none; default: torch, jax and the "
+                             "vendor's on a GPU, numpy and loop on the CPU backend")
     parser.add_argument("--rounds", type=int, metavar="N", help="default 3, with --quick 1")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that all of it works")
     parser.add_argument("--json", metavar="FILE", type=Path,
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", metavar="FOLDER", type=Path,
                         help="run the programs of this build as they are: nothing is set up or built")
     parser.add_argument("--python", metavar="PROGRAM", default=os.environ.get("COURSE_PYTHON"),
-                        help="the Python that has PyTorch or NumPy (default: $COURSE_PYTHON, or .venv's "
+                        help="the Python that has PyTorch, JAX or NumPy (default: $COURSE_PYTHON, or .venv's "
                              "or the one that runs this)")
     parser.add_argument("--compare", metavar="FILE", type=Path, nargs="*",
                         help="measure, and say in the last line whether anything is slower than in the committed "
