@@ -1,7 +1,9 @@
 // A launch that need not wait until the one before it in its stream has ended: its blocks start as
 // the other's last ones leave multiprocessors free, and wait inside the kernel. What a launch
-// costs, about 2 us of two short ones, passes meanwhile. It needs sm_90; elsewhere, and on other
-// backends, it is a launch as any other.
+// costs, about 2 us of two short ones, passes meanwhile. It needs sm_90; elsewhere, and on AMD, it
+// is a launch as any other. The CPU backend begins none early, but reports what would read too
+// soon: a launch in which no thread waits, and a copy of the TMA in a block where none has waited
+// yet.
 //
 // CUDA C++ Programming Guide, section "Programmatic Dependent Launch and Synchronization"; PTX ISA,
 // section "griddepcontrol".
@@ -22,6 +24,8 @@ namespace gpu {
 __device__ inline void wait_for_launch_before() {
 #if defined(GPU_BACKEND_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#elif defined(GPU_BACKEND_CPU)
+  cpu::wait_for_launch_before();
 #endif
 }
 
@@ -69,6 +73,11 @@ void launch_early(hipStream_t stream, void (*kernel)(Parameters...), dim3 grid, 
   }
   launch_with(std::array{early_start()}, stream, kernel, grid, block, shared_bytes, arguments...);
 }
+
+#elif defined(GPU_BACKEND_CPU)
+
+#define LAUNCH_EARLY(stream, kernel, grid, block, shared_bytes, ...) \
+  LAUNCH_ON_CPU(stream, cpu::Manner(1, true), kernel, grid, block, shared_bytes, __VA_ARGS__)
 
 #else
 

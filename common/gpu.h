@@ -45,10 +45,10 @@ namespace gpu {
 #define LAUNCH_COOPERATIVE(kernel, grid, block, shared_bytes, ...) \
   LAUNCH_ON_CPU(nullptr, cpu::kWholeGrid, kernel, grid, block, shared_bytes, __VA_ARGS__)
 // The lambda lets the compiler inline the kernel into the loop over the threads of a block.
-// `together` blocks, neighbours along x, run at the same time.
-#define LAUNCH_ON_CPU(stream, together, kernel, grid, block, shared_bytes, ...)     \
+// `manner`: a cpu::Manner, or how many blocks, neighbours along x, run at the same time.
+#define LAUNCH_ON_CPU(stream, manner, kernel, grid, block, shared_bytes, ...)       \
   do {                                                                              \
-    cpu::launcher(#kernel, grid, block, shared_bytes, stream, together,             \
+    cpu::launcher(#kernel, grid, block, shared_bytes, stream, manner,               \
                   [=](auto... arguments) { (kernel)(arguments...); })(__VA_ARGS__); \
     ::gpu::check(hipGetLastError(), "launch of " #kernel, __FILE__, __LINE__);      \
   } while (0)

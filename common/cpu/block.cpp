@@ -75,7 +75,7 @@ bool BlockRunner::run(const Launch& launch, const void* body, uint3 block, GridB
     for (Wave& wave : waves_) wave.arrived = 0, wave.waiting = wave.votes[0] = wave.votes[1] = 0;
     waves_used_ = false;
   }
-  events_used_ = false;
+  events_used_ = has_waited_for_launch_ = false;
   place_shared_memory();
   if (precise_) {
     order_threads();
@@ -331,6 +331,7 @@ WaveMask64 read_participants(const Exchange& exchange) {
   return runner->read_participants(exchange);
 }
 void* dynamic_shared() { return runner->dynamic_shared(); }
+void wait_for_launch_before() { runner->wait_for_launch_before(); }
 #if defined(CPU_SANITIZED_FIBERS)
 void jump(const Switch& next) { runner->sanitized_jump(next); }
 #endif

@@ -92,6 +92,8 @@ class BlockRunner {
   // In the fault handler, before it jumps: back to the host's own stack.
   void leave_fiber();
   bool precise() const { return precise_; }
+  // Has a thread of the block that runs, or ran last, called wait_for_launch_before()?
+  bool has_waited_for_launch() const { return has_waited_for_launch_; }
   uint3 block() const { return position_.block; }
 
   sigjmp_buf fault_jump;          // where the fault handler jumps to
@@ -117,6 +119,7 @@ class BlockRunner {
   WaveMask64 read_votes(const Exchange& exchange) const;
   WaveMask64 read_participants(const Exchange& exchange) const;
   void* dynamic_shared() const { return dynamic_shared_; }
+  void wait_for_launch_before() { has_waited_for_launch_ = true; }
   void sanitized_jump(const Switch& next);
 
   // The same through those of events.h.
@@ -233,7 +236,7 @@ class BlockRunner {
   GridBarrier* grid_ = nullptr;
   Cluster* cluster_ = nullptr;
   unsigned rank_ = 0;  // in the cluster
-  bool precise_ = false, aborting_ = false;
+  bool precise_ = false, aborting_ = false, has_waited_for_launch_ = false;
   const Order::Kind order_ = order().kind;
   Random random_;
   unsigned size_ = 0;      // threads in the block

@@ -196,6 +196,8 @@ void BlockRunner::load(const Caller& caller, BlockRunner& block, void* to, const
   Events& events = *block.events_;
   if (number == events.phases.size()) return;
   const auto mistake = [&]() -> std::string {
+    if (launch_->manner.early && !has_waited_for_launch_)
+      return "reads global memory, and no thread of the block has called wait_for_launch_before()";
     if (!events.phases[number].is_published)
       return "publish_barriers() was not called behind this barrier's init()";
     const unsigned bytes = map.box_rows() * TensorMap::kRowBytes;

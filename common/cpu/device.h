@@ -36,6 +36,8 @@ WaveMask64 read_votes(const Exchange& exchange);         // one bit per lane tha
 WaveMask64 read_participants(const Exchange& exchange);  // one bit per lane that took part
 
 void* dynamic_shared();
+// In a launch that begins early: the launch before it has ended.
+void wait_for_launch_before();
 extern int lanes_per_wave;  // 32 or 64: known before a kernel runs
 CPU_DEVICE_FUNCTION int wave_size() { return lanes_per_wave; }
 

@@ -44,13 +44,15 @@ struct Grid {
   const void* body;
   const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
   size_t chunk = 1;  // blocks that a host thread takes at a time
-  const size_t together = launch.together == kWholeGrid ? 1 : launch.together;  // in a cluster
+  const size_t together =
+      launch.manner.together == kWholeGrid ? 1 : launch.manner.together;  // in a cluster
   // In random order the i-th cluster to run is number (offset + i * stride) mod clusters.
   size_t offset = 0, stride = 1;
   GridBarrier* barrier = nullptr;  // of a cooperative launch
   std::deque<Cluster> clusters;    // of a launch in clusters
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
+  std::atomic<bool> has_waited{false};  // for the launch before it, in a launch that begins early
   const int device = current_device();  // what the host threads work for, whoever they belong to
 
   uint3 block(size_t i) const {
@@ -100,8 +102,10 @@ void run_blocks(Grid& grid, std::atomic<size_t>& next, size_t most) {
     if (first >= grid.blocks) return;
     const size_t last = std::min(first + grid.chunk, grid.blocks);
     for (size_t i = first; i < last; ++i) {
-      if (runner.run(grid.launch, grid.body, grid.block(i), grid.barrier, grid.cluster(i), false))
-        continue;
+      const bool ok =
+          runner.run(grid.launch, grid.body, grid.block(i), grid.barrier, grid.cluster(i), false);
+      if (runner.has_waited_for_launch()) grid.has_waited = true;
+      if (ok) continue;
       grid.failed = true;
       if (!runner.diagnosis().empty()) raise_fault(hipErrorLaunchFailure, runner.diagnosis());
       return;
@@ -153,13 +157,13 @@ void run_grid(const Launch& launch, const void* body) {
     grid.stride = random.below(std::min(clusters, SIZE_MAX / 2 / clusters)) | 1;
     while (std::gcd(grid.stride, clusters) != 1) ++grid.stride;
   }
-  if (launch.together == kWholeGrid) {
+  if (launch.manner.together == kWholeGrid) {
     GridBarrier barrier(grid.blocks);
     grid.barrier = &barrier;
     run_on_own_threads(grid, grid.blocks);
-  } else if (launch.together > 1) {
+  } else if (launch.manner.together > 1) {
     for (size_t i = 0; i < grid.blocks; i += grid.together)
-      grid.clusters.emplace_back(launch.together, grid.rank(i), grid.failed);
+      grid.clusters.emplace_back(launch.manner.together, grid.rank(i), grid.failed);
     const int clusters = sanitizer::kThreads ? 1 : device().threads;
     run_on_own_threads(grid, grid.together * static_cast<size_t>(clusters));
   } else if (sanitizer::kThreads) {
@@ -167,6 +171,10 @@ void run_grid(const Launch& launch, const void* body) {
   } else {
     run_on_team(grid);
   }
+  if (launch.manner.early && !grid.failed && !grid.has_waited)
+    raise_fault(hipErrorLaunchFailure,
+                std::string("kernel ") + launch.kernel +
+                    ": it begins early, and none of its threads calls wait_for_launch_before()");
 }
 
 // Everything that a device refuses before the kernel starts, or hipSuccess.
@@ -188,14 +196,14 @@ hipError_t refusal(const Launch& launch, std::string* why) {
     return refuse(hipErrorInvalidValue, std::to_string(launch.shared_bytes) +
                                             " bytes of shared memory; a block has " +
                                             std::to_string(allowed_shared_bytes()));
-  if (launch.together > Cluster::kMost ||
-      (launch.together > 1 && launch.grid.x % launch.together != 0))
+  if (launch.manner.together > Cluster::kMost ||
+      (launch.manner.together > 1 && launch.grid.x % launch.manner.together != 0))
     return refuse(hipErrorInvalidConfiguration,
                   "a grid of " + text_of(launch.grid) + " blocks in clusters of " +
-                      std::to_string(launch.together) + "; a cluster has at most " +
+                      std::to_string(launch.manner.together) + "; a cluster has at most " +
                       std::to_string(Cluster::kMost) +
                       " blocks, and a row of the grid whole clusters");
-  if (launch.together == kWholeGrid) {
+  if (launch.manner.together == kWholeGrid) {
     int per_multiprocessor = 0;
     static_cast<void>(
         occupancy(&per_multiprocessor, nullptr, static_cast<int>(threads), launch.shared_bytes));

@@ -41,6 +41,14 @@ namespace cpu {
 
 inline constexpr unsigned kWholeGrid = 0;  // blocks of a cooperative launch
 
+// How blocks are begun.
+struct Manner {
+  unsigned together;  // so many neighbours along x run at the same time; kWholeGrid: all blocks do
+  bool early;         // on a GPU before the launch before it has ended: common/early_launch_sm90.h
+  constexpr Manner(unsigned blocks_together, bool is_early = false)
+      : together(blocks_together), early(is_early) {}
+};
+
 // What one launch asks for, and the function that runs its threads.
 struct Position {
   uint3 block, block_dim, grid_dim;
@@ -54,7 +62,7 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
   hipStream_t stream;
-  unsigned together;  // so many neighbours along x run at the same time; kWholeGrid: all blocks do
+  Manner manner;
   Range (*run)(const void* body, const Position& position, unsigned first, unsigned last);
   size_t body_bytes;
 };
@@ -116,12 +124,12 @@ void collect_pointer(const void** pointers, int* count, const Argument& argument
 
 template <class Kernel, class... Arguments>
 void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
-            unsigned together, Kernel kernel, Arguments... arguments) {
+            Manner manner, Kernel kernel, Arguments... arguments) {
   auto body = [=] { kernel(arguments...); };
   using Body = decltype(body);
   static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= alignof(std::max_align_t),
                 "a kernel's arguments reach a GPU as bytes");
-  const Launch launch{name,       grid, block, shared_bytes, stream, together, &run_threads<Body>,
+  const Launch launch{name,       grid, block, shared_bytes, stream, manner, &run_threads<Body>,
                       sizeof body};
   const void* pointers[sizeof...(Arguments) + 1] = {};
   int count = 0;
@@ -137,9 +145,9 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStr
 // The same for LAUNCH_ON_CPU, which calls the result with the arguments: there may be none.
 template <class Kernel>
 auto launcher(const char* name, dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream,
-              unsigned together, Kernel kernel) {
+              Manner manner, Kernel kernel) {
   return [=](auto... arguments) {
-    launch(name, grid, block, shared_bytes, stream, together, kernel, arguments...);
+    launch(name, grid, block, shared_bytes, stream, manner, kernel, arguments...);
   };
 }
 

@@ -218,6 +218,7 @@ static __global__ void pair_with_mistake(const CUtensorMap map_c, const CUtensor
     __syncthreads();  // this block's threads know the barriers
   else
     gemm_mixed::sync_cluster();  // those of both blocks know them
+  if (kMistake != Is::launch_before_not_awaited) gpu::wait_for_launch_before();
 
   const int block = static_cast<int>(gemm_mixed::block_of_cluster());
   const int row = (kMistake == Is::rows_of_the_other_block ? 1 - block : block) * Tile::kRows;
@@ -253,11 +254,11 @@ static void launch_pair_with(float* c, const half* a, const half* b, size_t M, s
   using Tile = gemm_mixed::SpecializedTile;
   constexpr size_t kBytes = sizeof(gemm_mixed::SpecializedShared<half>) + gemm_mixed::kBoxAlignment;
   gpu::allow_shared_bytes(pair_with_mistake<kMistake>, kBytes);
-  LAUNCH_IN_CLUSTERS(stream, pair_with_mistake<kMistake>, 2, 2, unsigned{Tile::kThreads}, kBytes,
-                     gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
-                     gemm_mixed::tensor_map(a, M, K, Tile::kRows),
-                     gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
-                     static_cast<int>(K) / Tile::kDepth);
+  LAUNCH_EARLY_IN_CLUSTERS(stream, pair_with_mistake<kMistake>, 2, 2, unsigned{Tile::kThreads},
+                           kBytes, gemm_mixed::tensor_map(c, M, N, gemm_mixed::kStoreRows),
+                           gemm_mixed::tensor_map(a, M, K, Tile::kRows),
+                           gemm_mixed::tensor_map(b, K, N, Tile::kDepth),
+                           static_cast<int>(K) / Tile::kDepth);
 }
 void launch_pair(ClusterMistake mistake, float* c, const half* a, const half* b, size_t M, size_t N,
                  size_t K, hipStream_t stream) {

@@ -40,6 +40,7 @@ void launch_ring(RingMistake mistake, float* c, const gpu::half* a, const gpu::h
 // Between the two blocks of a cluster.
 enum class ClusterMistake {
   none,
+  launch_before_not_awaited,
   blocks_not_awaited_at_the_begin,
   blocks_not_awaited_at_the_end,
   arrivals_of_one_block_awaited,

@@ -4,6 +4,7 @@
 
 #include "common/cpu/events.h"
 #include "common/cpu/internal.h"
+#include "common/early_launch_sm90.h"
 #include "common/gpu.h"
 #include "common/testing.h"
 
@@ -196,6 +197,12 @@ struct Numbers {
   int* data = nullptr;
 };
 
+// seen[b]: has block b waited for the launch before this one? Block `waits` does.
+__global__ void tell_waiting(int* seen, unsigned waits) {
+  if (blockIdx.x == waits) gpu::wait_for_launch_before();
+  if (threadIdx.x == 0) seen[blockIdx.x] = blockIdx.x == waits ? 1 : 0;
+}
+
 template <class Launch>
 std::string diagnosis_of(Launch&& launch) {
   launch();
@@ -219,6 +226,18 @@ TEST_CASE("barriers with numbers let a part of a block meet, and tell its vote")
   CHECK(seen.at(0) == 5);
   CHECK(seen.at(kThreads / 2 - 1) == 5);
   CHECK(seen.at(kThreads / 2) == 0);
+}
+
+TEST_CASE("a launch that begins early waits for the one before it, in some block", "[early]") {
+  Numbers seen;
+  const auto launch = [&](unsigned waits) {
+    LAUNCH_EARLY(nullptr, tell_waiting, 3, 32, 0, seen.data, waits);
+  };
+  launch(1);  // the others have nothing to read
+  for (unsigned block = 0; block < 3; ++block) CHECK(seen.at(block) == (block == 1 ? 1 : 0));
+  CHECK(contains_text(diagnosis_of([&] { launch(3); }),
+                      "kernel tell_waiting: it begins early, and none of its threads calls "
+                      "wait_for_launch_before()"));
 }
 
 TEST_CASE("blocks of a cluster wait for one another", "[clusters]") {

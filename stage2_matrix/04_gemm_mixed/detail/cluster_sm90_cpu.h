@@ -50,7 +50,8 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
 
 #define LAUNCH_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
   LAUNCH_ON_CPU(stream, blocks_of_cluster, kernel, __VA_ARGS__)
-#define LAUNCH_EARLY_IN_CLUSTERS LAUNCH_IN_CLUSTERS
+#define LAUNCH_EARLY_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...) \
+  LAUNCH_ON_CPU(stream, cpu::Manner(blocks_of_cluster, true), kernel, __VA_ARGS__)
 
 // One, on every machine: then small products have clusters of several blocks, too.
 template <class Kernel>

@@ -34,7 +34,7 @@ __device__ __forceinline__ void end_store_pass(const Store& store, int column,
     end_stores();
   }
 }
-// To C from (row, column) on.
+// To C from (row, column) on. A and B are read again and C is not: it leaves the L2 cache first.
 struct StoreAt {
   const CUtensorMap& map_c;
   int row, column;
