@@ -15,7 +15,7 @@ struct Fastest {
 
 inline constexpr Fastest kFastest[] = {
     // choices: results/h200/softmax.json: online row_in_registers row_in_shared
-    // NVIDIA H200, 2026-11-28
+    // NVIDIA H200, 2026-11-29
     {4096, 65536, Choice::row_in_registers},
     {8192, 8192, Choice::row_in_registers},
     {50257, 4096, Choice::row_in_registers},
