@@ -8,9 +8,9 @@ scripts/bench_jax.py --like build/cuda/results/softmax.json
 "JAX jit" is one function that XLA has compiled: forwards, or the gradients alone, with what they need of the
 forward pass made before, or both; of an optimizer one step of all tensors; of a training an epoch
 (course_lib/jax_training.py). Inputs are random, on the device, and as large as the program's. Everything is
-float32 without TF32 unless it says otherwise. A time is the host's clock around ten calls or more that follow
-one another, until the device is done with the last, after a warm-up: what is shown is the median and the 10th
-and 90th percentile. A call whose work is shorter than its launch is as long as the launch: JAX has no graph
+float32 without TF32 unless it says otherwise. A time is the host's clock around calls that follow one another
+until the device is done with the last, after a warm-up: what is shown is the median and the 10th and 90th
+percentile. A call whose work is shorter than its launch is as long as the launch: JAX has no graph
 that a caller could replay. An error is the largest difference to the same work in double precision.
 
 Exit codes: 0 all is well, 1 JAX failed, 2 the request must change, 3 no JAX.
@@ -52,19 +52,17 @@ except AttributeError:  # before JAX 0.8
 PEER, ROW = "JAX", "JAX jit"
 QUICK_REPEAT = 3
 BUDGET_MS = 150  # for the timed calls of a row
-CALLS = 10  # that follow one another for each that is timed: the host's part of all but one passes meanwhile
 
 
-def time_calls(call: Callable[[], object], repeat: int, settle_ms: float) -> list[float]:
-    """peers.time_call() of calls that return before the device has done them. What the host's clock measures is
-    CALLS times as long."""
+def time_queue(call: Callable[[], object]) -> Callable[[int], float]:
+    """For peers.time_call: so many calls are queued, and the last is waited for."""
     def run(count: int) -> float:
         def queue() -> None:
-            for _ in range(CALLS * count):
+            for _ in range(count):
                 result = call()
             jax.block_until_ready(result)
-        return peers.time_host(queue)(1) / CALLS
-    return peers.time_call(run, repeat, settle_ms / CALLS, BUDGET_MS / CALLS)
+        return peers.time_host(queue)(1)
+    return run
 
 
 class Bench:
@@ -90,7 +88,8 @@ class Bench:
     def row(self, call: Callable[[], object], case: Case | None = None, error: float | None = None,
             compared: int = 0) -> dict:
         settle_ms = 0 if self.quick else case.settle_ms if case else 20
-        times = time_calls(call, QUICK_REPEAT if self.quick else 0, settle_ms)
+        repeat = QUICK_REPEAT if self.quick else 0
+        times = peers.time_call(time_queue(call), repeat, settle_ms, BUDGET_MS, peers.BY_HOST_MS)
         return make_row(ROW, times, case.note if case else "", error, compared)
 
     def measure_case(self, problem: problems.Problem, case: Case) -> dict:

@@ -129,6 +129,12 @@ def test_short_calls_are_timed_in_batches():
     assert times == pytest.approx([0.01] * 5)
 
 
+def test_a_batch_takes_as_long_as_is_asked_for():
+    """A device that waits 0.1 ms for the first call of a batch."""
+    times = peers.time_call(lambda count: 0.1 + 0.4 * count, repeat=3, settle_ms=0, least_ms=5)
+    assert times == pytest.approx([0.41] * 3)  # of 10 calls: once, it takes 0.5
+
+
 def test_calls_before_those_that_are_timed_do_not_rest():
     counts: list[int] = []
 
