@@ -103,8 +103,8 @@ __device__ inline void load_box_for(unsigned blocks, void* to, const CUtensorMap
   ::gpu::launch_with(std::array{::gemm_mixed::in_clusters(blocks_of_cluster)}, stream, kernel, \
                      __VA_ARGS__)
 
-// The same of a kernel that waits for the launch before it, as common/early_launch_sm90.h says. Code
-// for wgmma is of sm_90a and no other device's, so what is launched does wait.
+// The same of a kernel that waits for the launch before it, as common/early_launch_sm90.h says.
+// Code for wgmma is of sm_90a and no other device's, so what is launched does wait.
 #if CUDART_VERSION >= 12030
 #define LAUNCH_EARLY_IN_CLUSTERS(stream, kernel, blocks_of_cluster, ...)                      \
   ::gpu::launch_with(                                                                         \
