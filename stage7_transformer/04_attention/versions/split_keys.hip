@@ -134,8 +134,8 @@ static __global__ void __launch_bounds__(kMergeColumns* kMergeGroups)
   const unsigned row = blockIdx.x, d = blockIdx.y * kMergeColumns + threadIdx.x;
   const unsigned Tq = static_cast<unsigned>(p.Tq);
   KeysSum all{-FLT_MAX, 0, 0};
+  // exercise: wait; the slices of this group, then of all groups (about 10 lines)
   gpu::wait_for_launch_before();  // every slice is in parts
-  // exercise: the slices of this group, then of all groups (about 9 lines)
   if (d < p.D)
     for (unsigned s = threadIdx.y; s < slices; s += kMergeGroups) {
       const float* const part = parts + (size_t{row} * slices + s) * (2 + p.D);
