@@ -12,6 +12,7 @@ from jax import lax, nn
 
 from course_lib import problems
 from course_lib.jax_networks import attend, block, block_parameters, linear, mean_cross_entropy, normalized
+from course_lib.peer_work import branches, perceptron_inputs, squared_relu
 from course_lib.peers import CannotDo
 
 Array = jax.Array
@@ -354,21 +355,10 @@ class Cases:
             for w, bias in zip(parameters[::2], parameters[1::2]):
                 x = jnp.tanh(linear(x, w, bias))
             return x
-        scale = (3 / width) ** 0.5
-        arrays = [self.random(batch, width)]
-        for _ in range(layers):
-            arrays += [scale * self.random(width, width), 0.1 * self.random(width)]
+        arrays = perceptron_inputs(self.random, batch, width, layers)
         return Case(perceptron, arrays, tuple(range(len(arrays))), self.random(batch, width), "backward")
 
     def small_graph(self, what: str, n: int) -> Case:
-        def squared_relu(x, w):
-            h = x * w
-            return (h * nn.relu(h)).sum()
-
-        def branches(x):
-            for _ in range(6):
-                x = x + x
-            return x.sum()
         if what == "four operations":
-            return Case(squared_relu, [self.random(n), self.random(n)], (0, 1), way="both")
+            return Case(squared_relu(nn.relu), [self.random(n), self.random(n)], (0, 1), way="both")
         return Case(branches, [self.random(n)], (0,), way="both")

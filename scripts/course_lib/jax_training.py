@@ -30,7 +30,6 @@ from .training_task import Task, described
 Array = jax.Array
 Parameters = networks.Parameters
 
-QUICK_STEPS = 20  # of a training that only shows that it runs
 MOMENTUM, BETAS, EPSILON, DECAY = 0.9, (0.9, 0.999), 1e-8, 0.01  # as PyTorch has them
 
 
@@ -178,13 +177,12 @@ class Trainer:
 
     def __init__(self, task: Task, on_gpu: bool):
         self.task = task
-        self.gathers = task.batch < len(task.inputs)  # else a batch is everything
         self.network = task.network(task.autocast, on_gpu and task.autocast) if task.is_text else task.network()
-        self.steps = task.steps if self.gathers else task.epochs  # of one call
+        self.steps = task.steps if task.gathers else task.epochs  # of one call
         self.first = self.network.parameters(jax.random.key(task.seed))
         self.data = task.inputs, task.targets
         order = None
-        if self.gathers:
+        if task.gathers:
             self.make_order = jax.jit(self._order).lower(jax.random.key(0)).compile()
             order = self.make_order(jax.random.key(0))
         self.run_steps = jax.jit(self._run_steps, donate_argnums=0).lower(
@@ -225,40 +223,39 @@ class Trainer:
     def train(self) -> float:
         """One whole training; its time in milliseconds."""
         task, carry = self.task, self._carry()
-        keys = list(jax.random.split(jax.random.key(task.seed), task.epochs)) if self.gathers else [None]
+        keys = list(jax.random.split(jax.random.key(task.seed), task.epochs)) if task.gathers else [None]
         jax.block_until_ready((carry, keys))
         start = time.perf_counter()
         for number, key in enumerate(keys):
             rate = task.learning_rate * (1 - number / task.epochs if task.until else 1)
-            carry, loss = self.run_steps(carry, self.data, self.make_order(key) if self.gathers else None, rate)
-            self.parameters, self.epochs = carry[0], number + 1 if self.gathers else task.epochs
+            carry, loss = self.run_steps(carry, self.data, self.make_order(key) if task.gathers else None, rate)
+            self.parameters, self.epochs = carry[0], number + 1 if task.gathers else task.epochs
             if task.until and self.accuracy() >= task.until:
                 break
         jax.block_until_ready((carry, loss))
         ms = 1e3 * (time.perf_counter() - start)
         self.loss = float(loss)
-        self.parameters = jax.tree.map(jnp.copy, carry[0])
         return ms
 
 
 class Trainings:
-    """Measures trainings. What was compiled for one is kept for the next round. With `quick` a training is a few
+    """Measures trainings. The data of one and what was compiled for it are kept for the next round. With `quick` a training is a few
     steps."""
 
     def __init__(self, on_gpu: bool, data: Path, quick: bool = False):
         self.on_gpu, self.data, self.quick = on_gpu, data, quick
+        self.tasks: dict[str, Task] = {}
         self.trainers: dict[tuple[str, bool], Trainer] = {}
 
     def task(self, problem: Problem, seed: int) -> Task:
         task = replace(TASKS[problem.kind](problem.values, jax.random.key(seed), self.data), seed=seed)
-        if not self.quick:
-            return task
-        if task.batch >= len(task.inputs):
-            return replace(task, epochs=QUICK_STEPS)
-        return replace(task, epochs=1, steps_wanted=min(QUICK_STEPS, task.steps))
+        return task.shortened() if self.quick else task
 
     def measure(self, problem: Problem, seed: int = 1) -> list[dict]:
-        rows, task = [], self.task(problem, seed)
+        rows = []
+        if repr(problem) not in self.tasks:
+            self.tasks[repr(problem)] = self.task(problem, seed)
+        task = self.tasks[repr(problem)]
         for autocast in (False, True) if task.is_large and self.on_gpu else (False,):
             name, key = "JAX jit bf16" if autocast else "JAX jit", (repr(problem), autocast)
             try:

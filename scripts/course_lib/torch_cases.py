@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from course_lib import problems
+from course_lib.peer_work import branches, perceptron_inputs, squared_relu
 from course_lib.peers import CannotDo, first_line
 from course_lib.torch_tasks import Block
 
@@ -379,21 +380,10 @@ class Cases:
             for w, bias in zip(parameters[::2], parameters[1::2]):
                 x = torch.tanh(F.linear(x, w, bias))
             return x
-        scale = (3 / width) ** 0.5
-        tensors = [self.random(batch, width)]
-        for _ in range(layers):
-            tensors += [scale * self.random(width, width), 0.1 * self.random(width)]
+        tensors = perceptron_inputs(self.random, batch, width, layers)
         return Case(perceptron, tensors, tuple(range(len(tensors))), self.random(batch, width), "backward")
 
     def small_graph(self, what: str, n: int) -> Case:
-        def squared_relu(x, w):
-            h = x * w
-            return (h * torch.relu(h)).sum()
-
-        def branches(x):
-            for _ in range(6):
-                x = x + x
-            return x.sum()
         if what == "four operations":
-            return Case(squared_relu, [self.random(n), self.random(n)], (0, 1), way="both")
+            return Case(squared_relu(torch.relu), [self.random(n), self.random(n)], (0, 1), way="both")
         return Case(branches, [self.random(n)], (0,), way="both")

@@ -24,7 +24,6 @@ from .torch_tasks import TASKS
 from .training_task import Task, described
 
 WARM_UPS = 3  # steps before anything is timed or captured
-QUICK_STEPS = 20  # of a training that only shows that it runs
 LONG_MS = 3000  # a training that takes longer is not repeated: it has thousands of steps to vary in
 
 
@@ -52,7 +51,6 @@ class Trainer:
 
     def __init__(self, task: Task):
         self.task = task
-        self.gathers = task.batch < len(task.inputs)  # else a batch is everything
         torch.manual_seed(self.task.seed)
         device = task.inputs.device
         self.network = self.wrap(task.network().to(device))
@@ -76,7 +74,7 @@ class Trainer:
 
     def step(self, rows: torch.Tensor) -> None:
         inputs, targets = self.task.inputs, self.task.targets
-        if self.gathers:
+        if self.task.gathers:
             inputs, targets = inputs.index_select(0, rows), targets.index_select(0, rows)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.task.autocast):
@@ -122,7 +120,7 @@ class Trainer:
         for number in range(self.task.epochs):
             if self.task.until:
                 self.set_rate(1 - number / self.task.epochs)
-            if self.gathers:
+            if self.task.gathers:
                 self.shuffle()
             self.epoch()
             self.epochs = number + 1
@@ -149,7 +147,7 @@ class Trainer:
         self.restart()
         every = max(1, task.epochs // 100)
         for epoch in range(1, task.epochs + 1):
-            if self.gathers:
+            if self.task.gathers:
                 self.shuffle()
             losses: list[torch.Tensor] = []
             self.epoch(losses)
@@ -192,13 +190,13 @@ class GraphTrainer(Trainer):
 
     def next_step(self) -> None:
         rows = self.order[0]
-        if self.gathers:
+        if self.task.gathers:
             rows = self.order.index_select(0, self.position).view(-1)
             self.position.add_(1)
         self.step(rows)
 
     def epoch(self, losses: list[torch.Tensor] | None = None) -> None:
-        if self.gathers:
+        if self.task.gathers:
             self.position.zero_()
         for _ in range(self.task.steps):
             self.graph.replay()
@@ -238,11 +236,7 @@ class Trainings:
     def task(self, problem: Problem, seed: int) -> Task:
         torch.manual_seed(seed)
         task = replace(TASKS[problem.kind](problem.values, self.device, self.data), seed=seed)
-        if not self.quick:
-            return task
-        if task.steps == 1:
-            return replace(task, epochs=QUICK_STEPS)
-        return replace(task, epochs=1, steps_wanted=min(QUICK_STEPS, task.steps))
+        return task.shortened() if self.quick else task
 
     def kinds(self, task: Task) -> list[tuple[type[Trainer], bool]]:
         """How it is trained: by what, and whether in bfloat16."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+QUICK_STEPS = 20  # of a training that only shows that it runs
 
 
 @dataclass
@@ -31,6 +33,17 @@ class Task:
     def steps(self) -> int:
         """of one epoch"""
         return self.steps_wanted or len(self.inputs) // self.batch
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a batch is some of the rows; else it is everything."""
+        return self.batch < len(self.inputs)
+
+    def shortened(self) -> Task:
+        """A few steps of it."""
+        if self.steps == 1:
+            return replace(self, epochs=QUICK_STEPS)
+        return replace(self, epochs=1, steps_wanted=min(QUICK_STEPS, self.steps))
 
     @property
     def is_large(self) -> bool:

@@ -23,6 +23,13 @@ from course_lib import exercises, steps  # noqa: E402
 from course_lib.build import Build  # noqa: E402
 from course_lib.workspace import Workspace  # noqa: E402
 
+
+def committed_problems() -> list[tuple[str, str]]:
+    """The programs and problems of all tables in results/h200/."""
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob("results/h200/*.json"))]
+    return [(report["program"], table["problem"]) for report in reports for table in report["tables"]]
+
+
 README = """# A course
 
 | step | program | what it shows | state |

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, committed_problems
 
 # As little of PyTorch as the script needs to find out that there is no GPU.
 TORCH = """
@@ -103,11 +103,7 @@ print(json.dumps({"cnn": torch_tasks.cnn_network(64),
 
 
 def test_every_problem_has_a_function_that_takes_its_values(tmp_path: Path):
-    texts = []
-    for path in sorted(ROOT.glob("results/h200/*.json")):
-        report = json.loads(path.read_text(encoding="utf-8"))
-        texts += [(report["program"], table["problem"]) for table in report["tables"]]
-    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    (tmp_path / "texts.json").write_text(json.dumps(committed_problems()), encoding="utf-8")
     wrong = look(tmp_path, f"""
 cases, wrong = bench_torch.Cases("cpu"), []
 alone = [pair for pairs in bench_torch.ALONE.values() for pair in pairs]
