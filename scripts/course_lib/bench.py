@@ -100,12 +100,14 @@ class Session:
 
     def _round(self, measured: Measured, number: int, update) -> None:
         start = time.monotonic()
-        report = self._program(measured, number, update)
+        with measured.clock("program"):
+            report = self._program(measured, number, update)
         if report is not None:
             measured.reports.append(report)
             for name in self.servers:
                 update(SCRIPTS[name][0])
-                tables = self._peer(measured.step, name, number, report)
+                with measured.clock(SCRIPTS[name][0]):
+                    tables = self._peer(measured.step, name, number, report)
                 measured.peers.setdefault(name, []).append(tables)
         measured.seconds = time.monotonic() - start
 
@@ -320,6 +322,14 @@ def shown_path(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
+def spent_lines(measured: list[Measured], most: int = 8) -> list[str]:
+    """Which steps the time went to, and on which side: a line each for those that took longest."""
+    slowest = sorted(measured, key=lambda one: -sum(one.spent.values()))[:most]
+    return [f"{one.step.number} {one.step.name}: {sum(one.spent.values()):.0f} s ("
+            + ", ".join(f"{who} {seconds:.0f}" for who, seconds in one.spent.items()) + ")"
+            for one in slowest if one.spent]
+
+
 def run_command(plan: Plan, env: process.Environment, folder: Path | None, committed: Path | None) -> int:
     """Measures. `folder` keeps the results; with `committed` they are held against the device's there."""
     plan.folder.mkdir(parents=True, exist_ok=True)
@@ -331,6 +341,8 @@ def run_command(plan: Plan, env: process.Environment, folder: Path | None, commi
         say(f"{session.skipped} rounds of steps were left out: --minutes {plan.minutes:g}", "yellow")
     if folder:
         keep(run, folder)
+    for line in spent_lines(session.measured):
+        say(line, "dim")
     say(f"details: {shown_path(plan.file)}   time: {time.monotonic() - session.start:.0f} s")
     if session.interrupted:
         terminal.warn("interrupted; what was measured until then is in the file")

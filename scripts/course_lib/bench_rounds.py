@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import statistics
+import time
 from dataclasses import dataclass, field
 
 from . import peers
@@ -80,7 +82,16 @@ class Measured:
     # A peer's tables: one list per round, in the order of the report's tables.
     peers: dict[str, list[list[dict]]] = field(default_factory=dict)
     seconds: float = 0  # of its last round
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of all rounds, by who was running
     code: int = OK  # the program's first one that is not 0
+
+    @contextlib.contextmanager
+    def clock(self, who: str):
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[who] = self.spent.get(who, 0) + time.monotonic() - start
 
 
 def merge_report(measured: Measured, wanted: set[str], environment: dict) -> dict:
