@@ -39,8 +39,8 @@ Reports = dict[str, dict[str, dict]]  # device folder → program → report
 
 
 def load_results(folder: Path) -> Reports:
-    """Every results/<device>/<program>.json, the device with the most programs first. Raises ValueError for one
-    that cannot be shown."""
+    """Every results/<device>/<program>.json, the device with the most programs first, among equals the one that
+    was measured last. Raises ValueError for one that cannot be shown."""
     reports: Reports = {}
     for path in sorted(folder.glob("*/*.json")):
         report = results.load(path)
@@ -49,7 +49,9 @@ def load_results(folder: Path) -> Reports:
         if report["program"] != path.stem:
             raise ValueError(f"{path}: holds the results of {report['program']}")
         reports.setdefault(path.parent.name, {})[path.stem] = report
-    return dict(sorted(reports.items(), key=lambda item: (-len(item[1]), item[0])))
+    def rank(device: str) -> tuple[int, str]:
+        return len(reports[device]), max(report["date"] for report in reports[device].values())
+    return {device: reports[device] for device in sorted(reports, key=rank, reverse=True)}
 
 
 def markdown_row(cells: list[str]) -> str:
