@@ -47,6 +47,7 @@ class Plan:
     rounds: int
     quick: bool
     minutes: float  # no round is begun that will hardly end in this time; 0: no limit
+    peer_minutes: float  # a peer that works on one step for longer is ended
 
 
 class Session:
@@ -57,6 +58,7 @@ class Session:
         self.measured = [Measured(step) for step in plan.steps]
         self.failures: list[dict] = []
         self.libraries: dict[str, str | None] = {}  # what the peers say of themselves
+        self.too_long: dict[tuple[str, str], process.TookTooLong] = {}  # by step and peer: not asked again
         self.skipped = 0  # rounds of steps that there was no time for
         self.start = self.saved = time.monotonic()
         self.interrupted = False
@@ -157,13 +159,18 @@ class Session:
         written.unlink(missing_ok=True)
         request = {"like": str(self._result(step)), "json": str(written)}
         try:
-            answer = documents.parse_json(self.servers[name].ask(json.dumps(request)))
+            if (step.name, name) in self.too_long:  # in an earlier round
+                raise self.too_long[step.name, name]
+            answer = documents.parse_json(self.servers[name].ask(json.dumps(request), 60 * self.plan.peer_minutes))
             require(answer, {}, "the answer", {"error": str})
             if "error" in answer:
                 raise ValueError(answer["error"])
             contents = documents.load(written, peers.validate)
             self.libraries |= contents["environment"]
             return contents["tables"]
+        except process.TookTooLong as ended:
+            self.too_long[step.name, name] = ended
+            code, line = ended.code, ended.line
         except process.Ended as ended:
             code, line = ended.code, ended.line
             if code < 0:

@@ -13,6 +13,7 @@ a time, with the reason.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import sys
@@ -183,8 +184,10 @@ def serve(peer: Peer) -> None:
 
         {"like": a report's file, "json": where the tables go}  ->  {} or {"error": "a line"}
 
-    What libraries print to stdout goes to stderr: stdout is for the answers.
+    What libraries print to stdout goes to stderr: stdout is for the answers. To stderr goes, too, where each thread
+    stands when a signal ends it.
     """
+    faulthandler.enable()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -124,6 +124,10 @@ class Ended(Exception):
         self.code, self.line = code, line
 
 
+class TookTooLong(Ended):
+    """A server was ended because it did not answer in time."""
+
+
 class Server:
     """A process that answers each line of its input with a line of its output; its log is the rest.
 
@@ -133,18 +137,28 @@ class Server:
     def __init__(self, command: Sequence[str], log: Path, env: Environment | None = None):
         self.command, self.log, self.env = command, log, env
         self._process: subprocess.Popen | None = None
+        self._mode = "w"  # of the log, which a second start goes on with
 
-    def ask(self, line: str) -> str:
-        """Raises Ended where there is no answer, and CourseError where the disk is full."""
+    def ask(self, line: str, seconds: float) -> str:
+        """Raises Ended where there is no answer, TookTooLong where there is none in so many seconds, and CourseError
+        where the disk is full. What takes too long is ended by SIGABRT, for which it may write where it stood."""
         if self._process is None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("w", encoding="utf-8") as log:
+            with self.log.open(self._mode, encoding="utf-8") as log:
+                self._mode = "a"
                 try:
                     self._process = _start(self.command, env=self.env, stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, stderr=log, text=True)
                 except OSError as error:
                     raise Ended(127, f"{self.command[0]}: {error.strerror}") from None
-        process = self._process
+        process, is_late = self._process, threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            process.send_signal(signal.SIGABRT)
+
+        patience = threading.Timer(seconds, give_up)
+        patience.start()
         try:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(line + "\n")
@@ -154,10 +168,14 @@ class Server:
             self._process = None
             _interrupt(process)
             raise
-        if answer:
+        finally:
+            patience.cancel()
+        if answer and not is_late.is_set():
             return answer
         self._process = None
         code = process.wait()
+        if is_late.is_set():
+            raise TookTooLong(code, f"no answer in {seconds / 60:g} minutes")
         text = self.log.read_text(encoding="utf-8", errors="replace")
         raise_if_disk_full(text, self.log)
         raise Ended(code, last_line(text))

@@ -120,6 +120,14 @@ def test_the_device_with_the_most_programs_comes_first(repository: Path, report:
     assert list(tables.load_results(repository / "results")) == ["example", "another"]
 
 
+@pytest.mark.parametrize("date", ["2029-12-31T10:00:00Z", "2030-12-31T10:00:00Z"])
+def test_of_as_many_programs_those_that_were_measured_last_come_first(repository: Path, report: dict, date: str):
+    other = repository / "results" / "another"
+    other.mkdir()
+    (other / "vector_add.json").write_text(json.dumps({**report, "date": date}))
+    assert next(iter(tables.load_results(repository / "results"))) == ("example" if date < "2030" else "another")
+
+
 def test_peers_stand_above_the_rows_that_they_are_held_against(repository: Path, report: dict):
     rows = report["tables"][0]["rows"]
     rows.insert(0, {**rows[0], "name": "PyTorch eager", "ms": 20.0})

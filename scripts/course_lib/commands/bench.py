@@ -13,6 +13,7 @@ from ..errors import USAGE, CourseError
 from .setting_up import ROOT, add_steps, chosen_steps, python_environment, python_with, set_up
 
 RESULTS = ROOT / "results"
+MOST_MINUTES = 60 * 24 * 7
 HELP = "every step beside PyTorch, JAX and the vendor's libraries"
 
 
@@ -29,6 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="also keep a file per program, as results/ does")
     parser.add_argument("--minutes", type=float, default=0, metavar="M",
                         help="begin no round of a step that would not end within this time")
+    parser.add_argument("--peer-minutes", type=float, default=15, metavar="M",
+                        help="end a peer that works on one step for longer (default 15)")
     parser.add_argument("--build", metavar="FOLDER", type=Path,
                         help="run the programs of this build as they are: nothing is set up or built")
     parser.add_argument("--python", metavar="PROGRAM", default=os.environ.get("COURSE_PYTHON"),
@@ -55,8 +58,9 @@ def command(options: argparse.Namespace) -> int:
             return bench.compare_command(options.compare, RESULTS)
         return bench.merge_command(options.merge, options.json, options.save)
     rounds = options.rounds if options.rounds is not None else 1 if options.quick else 3
-    if rounds < 1 or options.minutes < 0:
-        raise CourseError("--rounds is at least 1, and --minutes is not negative", USAGE)
+    if rounds < 1 or not options.minutes >= 0 or not 0 < options.peer_minutes <= MOST_MINUTES:
+        raise CourseError("--rounds is at least 1, --minutes is not negative, and --peer-minutes is above 0 and at "
+                          f"most {MOST_MINUTES}", USAGE)
     if options.save and options.quick:
         raise CourseError("--save keeps results, --quick makes none worth keeping", USAGE)
     if is_compared and options.quick:
@@ -88,5 +92,5 @@ def command(options: argparse.Namespace) -> int:
         steps=chosen, programs={step.number: build.program(step) for step in chosen}, peers=wanted,
         python=bench.find_interpreters(wanted, candidates), scripts=ROOT / "scripts", folder=made,
         file=options.json or made / "bench.json", rounds=rounds, quick=options.quick,
-        minutes=options.minutes)
+        minutes=options.minutes, peer_minutes=options.peer_minutes)
     return bench.run_command(plan, build.environment, options.save, RESULTS if is_compared else None)
