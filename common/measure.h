@@ -54,7 +54,7 @@ struct Measured {
 
 class Measurement {
  public:
-  static constexpr int kRounds = 3;
+  static constexpr int kRounds = 3;  // unless --rounds says other
   // Launches shorter than this are timed in a graph of many: by themselves they would be held up by
   // the host that queues them. scripts/bench_torch.py's SHORT_MS is the same. The CPU backend runs
   // a launch at once and needs no graphs.
@@ -105,7 +105,8 @@ class Measurement {
 
   // Checks and times all rows and adds them to the report's last table. A row that fails, here or
   // in check_exactly(), is not timed. --repeat says how many times each is timed, all rounds
-  // together; with --no-times none is.
+  // together; without it a round takes a third of what the timer thinks right. With --no-times none
+  // is timed.
   const std::vector<Row>& run(Report& report) {
     rows_.clear();
     for (Entry& entry : entries_) {
@@ -114,7 +115,7 @@ class Measurement {
       entry.row.check = check_once(entry.measured, entry.measured.verify);
       entry.timed = entry.row.check.ok && kTimes && !options_.no_times;
     }
-    for (int round = 0; round < kRounds; ++round)
+    for (int round = 0; round < options_.rounds; ++round)
       for (Entry& entry : entries_)
         if (entry.timed) time_round(entry, round);
     for (Entry& entry : entries_) {
@@ -169,11 +170,14 @@ class Measurement {
     Pace& pace = entry.pace;
     if (round == 0) {
       pace = settle(work, options_.repeat, entry.measured.settle_ms);
+      if (options_.repeat == 0) {
+        pace.repeat = (pace.repeat * options_.rounds + kRounds - 1) / kRounds;
+      }
       if (pace.once_ms < graph_below_) record(entry);
     } else if (!kIsCpu) {  // other rows ran in between: the clocks are theirs
       warm_up(work, pace.once_ms, entry.measured.settle_ms);
     }
-    const int repeat = pace.repeat / kRounds + (round < pace.repeat % kRounds);
+    const int repeat = pace.repeat / options_.rounds + (round < pace.repeat % options_.rounds);
     if (!entry.graph) {
       time_batches(entry.ms, work, pace.batch, repeat);
       return;

@@ -71,11 +71,19 @@ const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam", "adamw"
 // Values are read as text and parsed later, so that every message says what would be right.
 struct Texts {
   std::vector<std::string> versions;
-  std::string size, seed, repeat, json, wave, devices, order, guard;
+  std::string size, seed, repeat, rounds, json, wave, devices, order, guard;
   bool list = false, quick = false, no_limits = false, no_times = false;
   std::string epochs, batch, learning_rate, optimizer, checkpoint, evaluate, data, show;
   bool resume = false;
 };
+
+// What follows an option that counts something: a number from 1 to `most`.
+int parse_count(const char* option, const std::string& text, int most) {
+  const auto number = parse_number(text);
+  if (!number || *number < 1 || *number > static_cast<std::uint64_t>(most))
+    usage_error(fmt::format("{}: '{}' is not a number from 1 to {}", option, text, most));
+  return static_cast<int>(*number);
+}
 
 std::size_t usual_epochs(const TrainingDefaults& defaults, bool is_cpu) {
   return is_cpu ? defaults.epochs_cpu : defaults.epochs;
@@ -213,6 +221,8 @@ CommandLine::CommandLine(const ProgramInfo& program, const std::string& backend)
   add(app, "--seed", texts.seed, "NUMBER", "seed of the random inputs (default 1)");
   add(app, "--repeat", texts.repeat, "NUMBER",
       "timed launches of each version (default: 5 to 100, by time)");
+  add(app, "--rounds", texts.rounds, "NUMBER",
+      "rounds in which versions take turns (default 3); fewer rounds have fewer launches");
   app.add_flag("--quick", texts.quick, "small, awkward sizes: checks, where times say little");
   app.add_flag("--no-limits", texts.no_limits, "don't measure the machine's limits first");
   app.add_flag("--no-times", texts.no_times,
@@ -273,12 +283,8 @@ bool CommandLine::parse(int argc, char** argv, Options* options) {
       usage_error(fmt::format("--seed: '{}' is not a number from 0 to 2^64 - 1", texts.seed));
     options->seed = *number;
   }
-  if (given("--repeat")) {
-    const auto number = parse_number(texts.repeat);
-    if (!number || *number < 1 || *number > 1000000)
-      usage_error(fmt::format("--repeat: '{}' is not a number from 1 to 1000000", texts.repeat));
-    options->repeat = static_cast<int>(*number);
-  }
+  if (given("--repeat")) options->repeat = parse_count("--repeat", texts.repeat, 1000000);
+  if (given("--rounds")) options->rounds = parse_count("--rounds", texts.rounds, 1000);
   if (given("--json")) check_output_path("--json", options->json);
   if (program.training) read_training_options(app, *program.training, is_cpu, texts, options);
   for (const auto& [name, value] : parser_->extra)

@@ -78,9 +78,9 @@ struct TrainingOptions {
 };
 
 // What the command line said.
-//   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --quick
-//   --no-limits --no-times --json FILE, and on the CPU backend --wave 32|64, --devices 1..8,
-//   --order forward|reverse|waves|random:SEED and --guard end|exact|begin.
+//   --help --list --version NAME (repeatable) --size N[xN...] --seed N --repeat N --rounds N
+//   --quick --no-limits --no-times --json FILE, and on the CPU backend --wave 32|64,
+//   --devices 1..8, --order forward|reverse|waves|random:SEED and --guard end|exact|begin.
 // A size is digits with an optional factor (k, M, G: powers of 1024) or a power such as 2^28.
 struct Options {
   std::vector<std::string> versions;  // empty: all
@@ -88,6 +88,7 @@ struct Options {
   bool sizes_given = false;           // by --size: not the defaults
   std::uint64_t seed = 1;
   int repeat = 0;  // timed launches; 0: as many as the timer thinks right
+  int rounds = 3;  // in which versions take turns; at least 1
   bool quick = false;
   bool no_limits = false;  // leave them out: for many small runs one after the other
   bool no_times = false;   // check alone: time nothing, and train no further

@@ -23,7 +23,7 @@ ProgramInfo program() {
 const std::vector<Arguments> kLines = {
     {},
     {"--version", "tiled", "--version", "naive", "--quick", "--no-limits"},
-    {"--size", "3x4", "--seed", "7", "--repeat", "9"},
+    {"--size", "3x4", "--seed", "7", "--repeat", "9", "--rounds", "2"},
     {"--epochs", "5", "--batch", "8", "--lr", "0.5", "--optimizer", "sgd", "--prompt", "x"},
     {"--json", "results", "--checkpoint", "model", "--data", ".", "--show", "picture"},
     {"--seed", "1", "--seed", "2"},
@@ -48,11 +48,11 @@ std::string outcome(Arguments arguments, Parse parse) {
   }
   const TrainingOptions& t = o.training;
   std::ostringstream text;
-  text << o.sizes_given << ' ' << o.seed << ' ' << o.repeat << ' ' << o.quick << ' ' << o.no_limits
-       << ' ' << o.json << ' ' << o.extra.count("--prompt") << ' ' << t.epochs << ' ' << t.batch
-       << ' ' << t.learning_rate << ' ' << t.epochs_given << ' ' << t.learning_rate_given << ' '
-       << t.optimizer << ' ' << t.data << ' ' << t.checkpoint << ' ' << t.evaluate << ' '
-       << t.resume << ' ' << t.show;
+  text << o.sizes_given << ' ' << o.seed << ' ' << o.repeat << ' ' << o.rounds << ' ' << o.quick
+       << ' ' << o.no_limits << ' ' << o.json << ' ' << o.extra.count("--prompt") << ' ' << t.epochs
+       << ' ' << t.batch << ' ' << t.learning_rate << ' ' << t.epochs_given << ' '
+       << t.learning_rate_given << ' ' << t.optimizer << ' ' << t.data << ' ' << t.checkpoint << ' '
+       << t.evaluate << ' ' << t.resume << ' ' << t.show;
   for (const std::string& version : o.versions) text << ' ' << version;
   for (const std::size_t size : o.sizes) text << ' ' << size;
   return text.str();
@@ -73,4 +73,18 @@ TEST_CASE("a line is read as if it were the first") {
               }));
       }
   }
+}
+
+TEST_CASE("command line: --rounds is a number from 1 to 1000, and 3 where nobody asks") {
+  const auto parse = [](int argc, char** argv, Options* options) {
+    return parse_options(argc, argv, program(), "cpu", options);
+  };
+  const auto with = [&](const char* rounds) { return outcome({"--rounds", rounds}, parse); };
+  CHECK(outcome({}, parse) == with("3"));
+  for (const char* right : {"1", "2", "1000"}) {
+    CHECK(with(right) != with("3"));
+    CHECK_FALSE(contains_text(with(right), "--rounds"));
+  }
+  for (const char* wrong : {"0", "-1", "x", "", "1.5", "1001", "4294967297"})
+    CHECK(with(wrong) == "--rounds: '" + std::string(wrong) + "' is not a number from 1 to 1000");
 }

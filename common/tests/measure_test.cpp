@@ -3,9 +3,11 @@
 #include "common/measure.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -118,6 +120,22 @@ TEST_CASE("measure: all are checked first, then timed in three rounds, peers fir
   CHECK(out.report.finish() == 0);
 }
 
+TEST_CASE("measure: the rounds are as many as are asked for") {
+  for (const int rounds : {1, 2, 5}) {
+    Problem p;
+    Reported out;
+    Options options = repeat(10);
+    options.rounds = rounds;
+    Measurement table(options, 0);
+    table.version(version("one"), p.fill('a', 7));
+    table.version(version("two"), p.fill('b', 7));
+    table.run(out.report);
+    std::string want = "ab";  // the check
+    for (int round = 0; round < rounds; ++round) want += "ab";
+    CHECK(turns(p.launches) == want);
+  }
+}
+
 TEST_CASE("measure: on the host it runs as often as one alone does") {
   if (!Measurement::kIsCpu) return;
   const auto launches = [](int times, bool alone) {
@@ -141,6 +159,27 @@ TEST_CASE("measure: on the host it runs as often as one alone does") {
     return count;
   };
   for (const int times : {1, 2, 3, 7}) CHECK(launches(times, false) == launches(times, true));
+}
+
+TEST_CASE("measure: a round has a third of the launches that are usual") {
+  if (!Measurement::kIsCpu) return;
+  const auto launches = [](int rounds) {
+    int count = 0;
+    const auto work = [&](hipStream_t) {  // so long that five launches are usual
+      ++count;
+      std::this_thread::sleep_for(std::chrono::milliseconds(101));
+    };
+    Reported out;
+    Options options;
+    options.rounds = rounds;
+    Measurement table(options);
+    table.version(version("one"), {kWork, work, [] { return Comparison{}; }});
+    table.run(out.report);
+    return count - 4;  // the check, two that are not timed, and a warm-up
+  };
+  CHECK(launches(3) == 5);
+  CHECK(launches(1) == 2);
+  CHECK(launches(6) == 10);
 }
 
 TEST_CASE("measure: a row that fails is not timed, and the program fails") {

@@ -39,10 +39,9 @@ std::vector<Row> measure_allocators(const std::vector<Version<Launch>>& versions
         [](size_t) { return 0.0; });
   }
   // The rounds are interleaved, so that whatever slows the machine down does so for all.
-  constexpr int kRounds = 3;
-  const int replays = options.repeat > 0 ? options.repeat : kRounds;
+  const int rounds = options.rounds, replays = options.repeat > 0 ? options.repeat : rounds;
   std::vector<void*> blocks(trace.blocks);
-  for (int round = 0; round < kRounds; ++round)
+  for (int round = 0; round < rounds; ++round)
     for (Entry& entry : entries) {
       if (entry.allocator == nullptr || !entry.row.check.ok) continue;
       const auto run = [&] {
@@ -50,7 +49,7 @@ std::vector<Row> measure_allocators(const std::vector<Version<Launch>>& versions
         HIP_CHECK(hipDeviceSynchronize());
       };
       if (round == 0) run();  // the first replay fills the pools
-      for (int r = round; r < replays; r += kRounds) {
+      for (int r = round; r < replays; r += rounds) {
         HostTimer timer;
         run();
         entry.ms.push_back(timer.ms());
