@@ -56,8 +56,8 @@ class Measurement {
  public:
   static constexpr int kRounds = 3;  // unless --rounds says other
   // Launches shorter than this are timed in a graph of many: by themselves they would be held up by
-  // the host that queues them. scripts/bench_torch.py's SHORT_MS is the same. The CPU backend runs
-  // a launch at once and needs no graphs.
+  // the host that queues them. PyTorch's host takes longer: scripts/bench_torch.py's SHORT_MS is
+  // more. The CPU backend runs a launch at once and needs no graphs.
 #if defined(GPU_BACKEND_CPU)
   static constexpr bool kIsCpu = true;
 #else
