@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,20 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 PERCEPTRON = {"0.weight": (128, 784), "0.bias": (128,), "2.weight": (10, 128), "2.bias": (10,)}
 FILES = ("perceptron.safetensors", "cnn.safetensors", "characters.safetensors")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where the data sets are here: MNIST and the beginning of Tiny Shakespeare, for a model is tested on the last
+    tenth of the text."""
+    data, short = Path(os.environ.get("COURSE_DATA", "data")).absolute(), tmp_path_factory.mktemp("data")
+    if (data / "mnist").is_dir():
+        (short / "mnist").symlink_to(data / "mnist")
+    if (data / "tiny_shakespeare.txt").is_file():
+        (short / "tiny_shakespeare.txt").write_bytes((data / "tiny_shakespeare.txt").read_bytes()[:50_000])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_DATA", str(short))
+        yield
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess:
