@@ -134,6 +134,8 @@ class Server:
     It is started when it is first asked, and again when it is asked after it has ended.
     """
 
+    LAST_WORDS = 10  # seconds from SIGABRT to SIGKILL
+
     def __init__(self, command: Sequence[str], log: Path, env: Environment | None = None):
         self.command, self.log, self.env = command, log, env
         self._process: subprocess.Popen | None = None
@@ -156,6 +158,10 @@ class Server:
         def give_up() -> None:
             is_late.set()
             process.send_signal(signal.SIGABRT)
+            try:
+                process.wait(self.LAST_WORDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
         patience = threading.Timer(seconds, give_up)
         patience.start()
