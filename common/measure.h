@@ -56,14 +56,15 @@ class Measurement {
  public:
   static constexpr int kRounds = 3;  // unless --rounds says other
   // Launches shorter than this are timed in a graph of many: by themselves they would be held up by
-  // the host that queues them. PyTorch's host takes longer: scripts/bench_torch.py's SHORT_MS is
-  // more. The CPU backend runs a launch at once and needs no graphs.
+  // the host that queues them, and each begins when the one before has come to its end.
+  // scripts/bench_torch.py does the same with PyTorch's calls. The CPU backend runs a launch at
+  // once and needs no graphs.
 #if defined(GPU_BACKEND_CPU)
   static constexpr bool kIsCpu = true;
 #else
   static constexpr bool kIsCpu = false;
 #endif
-  static constexpr double kGraphBelow = kIsCpu ? 0 : 0.3;  // ms
+  static constexpr double kGraphBelow = kIsCpu ? 0 : 1;  // ms
 
   // graph_below: see kGraphBelow, in ms.
   explicit Measurement(const Options& options, double graph_below = kGraphBelow)
@@ -192,9 +193,9 @@ class Measurement {
     }
   }
 
-  // Captures as many launches as take about a millisecond.
+  // Captures as many launches as take about two milliseconds.
   void record(Entry& entry) {
-    const int batch = static_cast<int>(std::clamp(1 / entry.pace.once_ms, 10.0, 256.0));
+    const int batch = static_cast<int>(std::clamp(2 / entry.pace.once_ms, 3.0, 256.0));
     try {
       if (!stream_) stream_ = std::make_unique<gpu::Stream>();
       entry.measured.launch(*stream_);  // whatever a library allocates for a stream, it does now

@@ -51,8 +51,7 @@ from course_lib import torch_training
 from course_lib.torch_cases import Case, Cases, Function, largest_difference
 
 PEER = "PyTorch"
-# A call of less may be held up by its launches, and is captured in a graph too. The programs' versions are below
-# 0.3 ms (common/measure.h); what PyTorch takes to launch a backward pass can be longer than that by itself.
+# A call of less may be held up by its launches, and is captured in a graph too: common/measure.h's kGraphBelow.
 SHORT_MS = 1
 WARM_UPS = 3  # calls before a capture
 QUICK_REPEAT = 3
@@ -209,7 +208,7 @@ class Bench:
         """prepare() gives the call, which takes `once_ms`. What is captured must have run before, on the
         stream of its capture: a backward pass runs where its forward pass did. As many calls are captured
         as common/measure.h captures launches."""
-        name, count = "PyTorch CUDA graph", int(min(max(1 / once_ms, 10), 256))
+        name, count = "PyTorch CUDA graph", int(min(max(2 / once_ms, 3), 256))
         try:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
