@@ -36,8 +36,12 @@ void launch_swizzled(float* out, const float* a, size_t rows, size_t cols,
 void launch_several_elements(float* out, const float* a, size_t rows, size_t cols,
                              hipStream_t stream = nullptr);
 
+// versions/whole_sectors.hip: rows of any length, and no sector of memory in parts.
+void launch_whole_sectors(float* out, const float* a, size_t rows, size_t cols,
+                          hipStream_t stream = nullptr);
+
 // versions/vectorized.hip: 4 x 4 elements per thread, 16 bytes per load and store. Matrices that
-// float4s do not fit go through several_elements.
+// float4s do not fit go through whole_sectors.
 void launch_vectorized(float* out, const float* a, size_t rows, size_t cols,
                        hipStream_t stream = nullptr);
 
@@ -49,6 +53,7 @@ inline constexpr Version<Launch> kVersions[] = {
     {"padded", launch_padded, "a float per row keeps columns in different banks"},
     {"swizzled", launch_swizzled, "the same by permuting each row: as fast, and no waste"},
     {"several_elements", launch_several_elements, "larger tiles, and independent loads in flight"},
+    {"whole_sectors", launch_whole_sectors, "each row of out is written from a sector's begin on"},
     {"vectorized", launch_vectorized, "4 x 4 elements per thread, 16 bytes per load and store"},
 };
 

@@ -12,6 +12,7 @@ namespace transpose {
 // Side of the square tiles. A thread for each element of a tile makes the largest block.
 inline constexpr unsigned kTile = 32;
 inline constexpr unsigned kLargeTile = 64;  // of several_elements; a power of two
+inline constexpr unsigned kSector = 8;      // floats that memory moves at once: 32 bytes
 // The tiles of vectorized, powers of two; a thread owns 4 x 4 of their elements.
 inline constexpr unsigned kWideTileRows = 64, kWideTileCols = 64;
 

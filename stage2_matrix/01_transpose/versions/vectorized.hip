@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(kWideThreads)
 }
 
 void launch_vectorized(float* out, const float* a, size_t rows, size_t cols, hipStream_t stream) {
-  if (!fits_float4(out, a, rows, cols)) return launch_several_elements(out, a, rows, cols, stream);
+  if (!fits_float4(out, a, rows, cols)) return launch_whole_sectors(out, a, rows, cols, stream);
   for_each_piece(out, a, rows, cols, [=](float* to, const float* from, const Piece& piece) {
     LAUNCH_ON(stream, transpose_vectorized, grid_of_tiles(piece, kWideTileRows, kWideTileCols),
               kWideThreads, 0, to, from, piece);
