@@ -3,6 +3,7 @@
 
 #include "common/gpu.h"
 #include "stage7_transformer/02_layernorm/detail/pass.h"
+#include "stage7_transformer/02_layernorm/detail/stored.h"
 
 namespace layernorm {
 
@@ -15,8 +16,8 @@ struct Plain {
   const float* x;
   __device__ float first(size_t i) const { return x[i]; }
   template <class Value>
-  __device__ void load_once(Value& to, size_t i) const {
-    to = gpu::load_once(reinterpret_cast<const Value*>(x) + i);
+  __device__ void load(Value& to, size_t i, bool is_cached) const {
+    to = load_stored(reinterpret_cast<const Value*>(x) + i, is_cached);
   }
   template <class Value>
   __device__ void keep(const Value&, size_t) const {}
@@ -29,9 +30,9 @@ struct Residual {
   const float *x, *residual;
   __device__ float first(size_t i) const { return x[i] + residual[i]; }
   template <class Value>
-  __device__ void load_once(Value& to, size_t i) const {
-    to = plus(gpu::load_once(reinterpret_cast<const Value*>(x) + i),
-              gpu::load_once(reinterpret_cast<const Value*>(residual) + i));
+  __device__ void load(Value& to, size_t i, bool is_cached) const {
+    to = plus(load_stored(reinterpret_cast<const Value*>(x) + i, is_cached),
+              load_stored(reinterpret_cast<const Value*>(residual) + i, is_cached));
   }
   template <class Value>
   __device__ void keep(const Value& value, size_t i) const {

@@ -10,16 +10,29 @@
 
 namespace layernorm {
 
+// Whether a matrix and what is made of it may stay in a cache until the next kernel reads them:
+// 32 MiB of floats. (An H200 has a cache of 50 MB.)
+__device__ inline bool is_cached(size_t rows, size_t cols) {
+  return rows * cols <= size_t{1} << 23;
+}
+
+// *address, which is not needed again soon. The caches are told so only where they can gain from
+// it: an H200 reads and writes large matrices 5% more slowly with the hint.
+template <class T>
+__device__ inline T load_stored(const T* address, bool is_cached) {
+  return is_cached ? gpu::load_once(address) : *address;
+}
+
 // Value number i of a matrix: a float, or the four of a float4. Four numbers of 16 bits are 8 bytes
 // at a multiple of 8.
 template <class Value, class T>
-__device__ inline Value load_value(const T* matrix, size_t i) {
+__device__ inline Value load_value(const T* matrix, size_t i, bool is_cached) {
   if constexpr (std::is_same_v<T, float>) {
-    return gpu::load_once(reinterpret_cast<const Value*>(matrix) + i);
+    return load_stored(reinterpret_cast<const Value*>(matrix) + i, is_cached);
   } else if constexpr (std::is_same_v<Value, float>) {
     return gpu::to_float(matrix[i]);
   } else {
-    const uint2 words = gpu::load_once(reinterpret_cast<const uint2*>(matrix) + i);
+    const uint2 words = load_stored(reinterpret_cast<const uint2*>(matrix) + i, is_cached);
     T four[4];
     memcpy(four, &words, sizeof words);
     return make_float4(gpu::to_float(four[0]), gpu::to_float(four[1]), gpu::to_float(four[2]),

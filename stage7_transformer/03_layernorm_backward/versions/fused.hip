@@ -25,6 +25,7 @@ template <class Team, class Value, unsigned kValues, unsigned kResident, class G
 static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
     layernorm_backward_fused(float* partials, PassOf<G> pass) {
   const unsigned rank = Team::rank(), values = static_cast<unsigned>(pass.cols / kWidth<Value>);
+  const bool cached = layernorm::is_cached(pass.rows, pass.cols);
   Value gain[kValues] = {}, sum_gain[kValues] = {}, sum_bias[kValues] = {};
   GPU_UNROLL
   for (unsigned k = 0; k < kValues; ++k)
@@ -37,8 +38,8 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
     GPU_UNROLL
     for (unsigned k = 0; k < kValues; ++k)
       if (rank + k * Team::size() < values) {
-        g[k] = layernorm::load_value<Value>(pass.grad_y, begin + k * Team::size());
-        n[k] = layernorm::load_value<Value>(pass.x, begin + k * Team::size());
+        g[k] = layernorm::load_value<Value>(pass.grad_y, begin + k * Team::size(), cached);
+        n[k] = layernorm::load_value<Value>(pass.x, begin + k * Team::size(), cached);
       }
     const float mean = pass.mean[row], rstd = pass.rstd[row];
 
