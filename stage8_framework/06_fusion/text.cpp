@@ -164,6 +164,13 @@ std::string element_of(const KernelText& kernel, size_t input, const std::string
   return "in" + std::to_string(input) + "[" + place_of(kernel, input, index) + "]";
 }
 
+std::vector<std::string> elements_of(const KernelText& kernel, const std::string& index) {
+  std::vector<std::string> elements;
+  for (size_t i = 0; i < kernel.program.inputs.size(); ++i)
+    elements.push_back(element_of(kernel, i, index));
+  return elements;
+}
+
 std::string call_with(const KernelText& kernel, const std::vector<std::string>& inputs,
                       const std::string& indent) {
   std::string declared, arguments;

@@ -45,6 +45,8 @@ std::string place_of(const KernelText& kernel, size_t input, const std::string& 
 
 // "in2[i % 128u]".
 std::string element_of(const KernelText& kernel, size_t input, const std::string& index);
+// The same for every input.
+std::vector<std::string> elements_of(const KernelText& kernel, const std::string& index);
 
 // Two lines that compute the outputs of an element, into y0, y1, ..., from these texts.
 std::string call_with(const KernelText& kernel, const std::vector<std::string>& inputs,

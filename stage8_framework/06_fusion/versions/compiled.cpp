@@ -120,10 +120,7 @@ std::string elements_kernel(const KernelText& kernel) {
   Fillings words = words_of(kernel);
   words["beginning"] = beginning_of(kernel, vector_add::kBlock, 1, {"n", "head", "vectors"});
   words["threads"] = std::to_string(is_host ? kElementsOfCall : vector_add::kBlock);
-  std::vector<std::string> inputs;
-  for (size_t i = 0; i < kernel.program.inputs.size(); ++i)
-    inputs.push_back(element_of(kernel, i, "i"));
-  words["one"] = lines_of_one(kernel, inputs, "i");
+  words["one"] = lines_of_one(kernel, elements_of(kernel, "i"), "i");
   if (is_host)
     return filled(R"($beginning  const size_t begin = block_x * (size_t)$threads;
   const size_t end = n - begin < $threads ? n : begin + $threads;

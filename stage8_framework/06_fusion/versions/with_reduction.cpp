@@ -4,12 +4,15 @@
 //             256 threads take every 256th element of a row, then make one value of two
 //   columns   8 columns and 128 rows at a time, or 32 and 32, the same way down
 //
+// On a GPU a thread loads a group of elements before it computes the first, and adds one by one.
+//
 // Fixes: compiled writes the last value to memory, and a second kernel reads it from there.
 // Idea:  the kernels of 8.2's reductions, with the program in place of the load. They add in the
 //        same order, block by block, so the sums have the same bits. Other outputs are stored on
 //        the way.
 // Costs: the inputs once; the last output is not written. Where there are few results, each is made
 //        of parts, which 8.2's own kernel makes one of.
+#include <algorithm>
 #include <cmath>
 
 #include "stage8_framework/06_fusion/text.h"
@@ -30,12 +33,9 @@ std::string combined_of(const KernelText& kernel) {
       "\n$function float $(name)_combined(float a, float b) {\n  return $expression;\n}\n", words);
 }
 
-// Computes element i, stores all outputs but the last one, and adds that to `value`.
-std::string lines_of_one(const KernelText& kernel, const std::string& value,
-                         const std::string& indent) {
-  std::vector<std::string> inputs;
-  for (size_t i = 0; i < kernel.program.inputs.size(); ++i)
-    inputs.push_back(element_of(kernel, i, "i"));
+// Computes element i of `inputs`, stores all outputs but the last one, and adds that to `value`.
+std::string lines_of_one(const KernelText& kernel, const std::vector<std::string>& inputs,
+                         const std::string& value, const std::string& indent) {
   std::string lines = call_with(kernel, inputs, indent);
   // exercise: outputs but the last one are stored; the last one joins `value` (about 5 lines)
   const size_t last = kernel.program.outputs.size() - 1;
@@ -47,16 +47,55 @@ std::string lines_of_one(const KernelText& kernel, const std::string& value,
   return lines;
 }
 
+// Loads that a thread has on their way at the same time. A block of columns has 1024 threads: with
+// more than 32 registers for each of them, there is no room for a second block.
+constexpr size_t kLoadsOfRows = 16, kLoadsOfColumns = 4;
+
+// A thread's elements are at, at + step, ... below end. While there is a whole group of them, it is
+// loaded before the first one is computed. They are added in the same order as without groups.
+std::string loop_of_gpu(const KernelText& kernel, size_t loads_in_flight) {
+  const std::vector<std::string> loads = elements_of(kernel, "i");
+  std::vector<std::string> held;
+  std::string arrays, loading;
+  for (size_t k = 0; k < loads.size(); ++k) {
+    const std::string array = "x" + std::to_string(k);
+    held.push_back(array + "[k]");
+    arrays += (k == 0 ? "    float " : ", ") + array + "[$group]";
+    loading += "      " + held.back() + " = " + loads[k] + ";\n";
+  }
+  Fillings words = words_of(kernel);
+  words["group"] =
+      std::to_string(std::max<size_t>(loads_in_flight / std::max<size_t>(loads.size(), 1), 1));
+  words["arrays"] = filled(loads.empty() ? "" : arrays + ";\n", words);
+  words["loading"] = loading;
+  words["of_group"] = lines_of_one(kernel, held, "value", "      ");
+  words["of_rest"] = lines_of_one(kernel, loads, "value", "    ");
+  return filled(R"(  for (; at + ($group - 1) * step < end; at += $group * step) {
+$arrays#pragma unroll
+    for (unsigned k = 0; k < $group; ++k) {
+      const $index i = at + k * step;
+$loading    }
+#pragma unroll
+    for (unsigned k = 0; k < $group; ++k) {
+      const $index i = at + k * step;
+$of_group    }
+  }
+  for (; at < end; at += step) {
+    const $index i = at;
+$of_rest  }
+)",
+                words);
+}
+
 // The block is row * parts + part; a thread takes every $threads-th element of the part.
 std::string rows_of_gpu() {
   return R"(  $shared float values[$threads];
   const size_t row = $block_x / (unsigned)parts, part = $block_x % (unsigned)parts;
-  const size_t end = part + 1 < parts ? (part + 1) * length : count;
+  const size_t last = part + 1 < parts ? (part + 1) * length : count;
+  const size_t end = row * count + last, step = $threads;
+  size_t at = row * count + part * length + $thread_x;
   float value = $nothing;
-  for (size_t c = part * length + $thread_x; c < end; c += $threads) {
-    const $index i = row * count + c;
-$one  }
-  values[$thread_x] = value;
+$loop  values[$thread_x] = value;
   $barrier;
   for (unsigned left = $threads / 2; left > 0; left /= 2) {
     if ($thread_x < left)
@@ -91,13 +130,11 @@ std::string columns_of_gpu() {
   return R"(  $shared float values[$rows][$columns];
   const unsigned x = $thread_x, y = $thread_y;
   const size_t column = $block_x * (size_t)$columns + x, part = $block_y;
-  const size_t end = (part + 1) * length < count ? (part + 1) * length : count;
+  const size_t rows = (part + 1) * length < count ? (part + 1) * length : count;
+  const size_t end = column < results ? rows * results : 0, step = $rows * results;
+  size_t at = (part * length + y) * results + column;
   float value = $nothing;
-  if (column < results)
-    for (size_t row = part * length + y; row < end; row += $rows) {
-      const $index i = row * results + column;
-$one    }
-  values[y][x] = value;
+$loop  values[y][x] = value;
   $barrier;
   for (unsigned left = $rows / 2; left > 0; left /= 2) {
     if (y < left) values[y][x] = $(name)_combined(values[y][x], values[y + left][x]);
@@ -142,9 +179,9 @@ std::string reduction_kernel(const KernelText& kernel) {
   words["columns"] = std::to_string(task.columns);
   words["rows"] = std::to_string(task.rows_at_once());
   words["out"] = "out" + std::to_string(kernel.program.outputs.size() - 1);
-  const std::string value = !is_host ? "value" : are_columns ? "values[y][x]" : "values[t]";
-  const bool is_deep = is_host || are_columns;
-  words["one"] = lines_of_one(kernel, value, is_deep ? "      " : "    ");
+  words["one"] = lines_of_one(kernel, elements_of(kernel, "i"),
+                              are_columns ? "values[y][x]" : "values[t]", "      ");
+  words["loop"] = loop_of_gpu(kernel, are_columns ? kLoadsOfColumns : kLoadsOfRows);
   const unsigned threads_x = are_columns ? task.columns : vector_add::kBlock;
   const unsigned threads_y = are_columns ? task.rows_at_once() : 1;
   const std::string pattern = are_columns ? (is_host ? columns_of_host() : columns_of_gpu())
