@@ -3,7 +3,6 @@
 
 #include "common/gpu.h"
 #include "stage7_transformer/02_layernorm/detail/pass.h"
-#include "stage7_transformer/02_layernorm/detail/stored.h"
 
 namespace layernorm {
 
@@ -16,8 +15,8 @@ struct Plain {
   const float* x;
   __device__ float first(size_t i) const { return x[i]; }
   template <class Value>
-  __device__ void load(Value& to, size_t i, bool is_cached) const {
-    to = load_stored(reinterpret_cast<const Value*>(x) + i, is_cached);
+  __device__ void load(Value& to, size_t i) const {
+    to = reinterpret_cast<const Value*>(x)[i];
   }
   template <class Value>
   __device__ void keep(const Value&, size_t) const {}
@@ -30,9 +29,8 @@ struct Residual {
   const float *x, *residual;
   __device__ float first(size_t i) const { return x[i] + residual[i]; }
   template <class Value>
-  __device__ void load(Value& to, size_t i, bool is_cached) const {
-    to = plus(load_stored(reinterpret_cast<const Value*>(x) + i, is_cached),
-              load_stored(reinterpret_cast<const Value*>(residual) + i, is_cached));
+  __device__ void load(Value& to, size_t i) const {
+    to = plus(reinterpret_cast<const Value*>(x)[i], reinterpret_cast<const Value*>(residual)[i]);
   }
   template <class Value>
   __device__ void keep(const Value& value, size_t i) const {

@@ -26,13 +26,12 @@ static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
   constexpr unsigned kTogether = kValues > 16 ? 1 : kValues < 4 ? kValues : 4;
   constexpr bool kAtOnce = kValues * sizeof(Value) < 4 * sizeof(float4);
   const unsigned rank = Team::rank(), values = static_cast<unsigned>(pass.cols / kWidth<Value>);
-  const bool cached = is_cached(pass.rows, pass.cols);
   for (size_t row = Team::first_row(); row < pass.rows; row += Team::rows_in_grid()) {
     const size_t begin = row * values + rank;
     Value held[kValues] = {}, gain[kTogether] = {}, bias[kTogether] = {};
     GPU_UNROLL
     for (unsigned k = 0; k < kValues; ++k)
-      if (rank + k * Team::size() < values) input.load(held[k], begin + k * Team::size(), cached);
+      if (rank + k * Team::size() < values) input.load(held[k], begin + k * Team::size());
     const float first = first_of_row<Team>(input, row * pass.cols);
     if constexpr (kAtOnce) {
       load_columns<Team>(gain, pass.gain, 0, values);
