@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -62,6 +63,10 @@ class Session:
         self.skipped = 0  # rounds of steps that there was no time for
         self.start = self.saved = time.monotonic()
         self.interrupted = False
+        # A program that compiles kernels does so in its first round: none is there from an earlier run.
+        kernels = (plan.folder / "kernels").resolve()
+        shutil.rmtree(kernels, ignore_errors=True)
+        self.env_of_programs = {**env, "COURSE_CACHE_DIR": str(kernels)}
         options = ["--serve", *(["--quick"] if plan.quick else [])]
         self.servers = {
             name: process.Server([plan.python[name], str(plan.scripts / SCRIPTS[name][1]), *options],
@@ -133,7 +138,8 @@ class Session:
         # The rounds are the program's, too: three in all are enough.
         command += ["--quick"] if self.plan.quick else ["--rounds", str(-(-3 // self.plan.rounds))]
         try:
-            code, text = process.logged(command, self.plan.folder / f"{step.name}.log", update, self.env)
+            code, text = process.logged(command, self.plan.folder / f"{step.name}.log", update,
+                                        self.env_of_programs)
         except FileNotFoundError:
             code, text = 127, "the program is not built"
         except PermissionError:

@@ -134,6 +134,18 @@ def report() -> dict:
     return copy.deepcopy(REPORT)
 
 
+ENVIRONMENT = {"system": "Linux", "processor": "Example", "processors": 4, "python": "3.12.0",
+               "device": "Example GPU", "backend": "cuda", "toolkit": "13.0", "torch": "1.2.3",
+               "torch_toolkit": "13.0", "cudnn": None, "numpy": None}
+
+
+@pytest.fixture
+def run(report: dict) -> dict:
+    """A valid run of `course bench` that a test may change."""
+    return {"schema": 1, "kind": "bench", "date": "2030-01-02T03:04:05Z", "quick": False, "rounds": 3,
+            "environment": dict(ENVIRONMENT), "reports": [report], "failures": []}
+
+
 class Machine:
     """A repository with three steps in a folder with spaces, and a PATH that holds only stand-ins.
 
