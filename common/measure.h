@@ -56,7 +56,7 @@ class Measurement {
  public:
   static constexpr int kRounds = 3;  // unless --rounds says other
   // Launches shorter than this are timed in a graph of many: by themselves they would be held up by
-  // the host that queues them, and each begins when the one before has come to its end.
+  // the host that queues them, or be so short that what the timer itself takes counts.
   // scripts/bench_torch.py does the same with PyTorch's calls. The CPU backend runs a launch at
   // once and needs no graphs.
 #if defined(GPU_BACKEND_CPU)
