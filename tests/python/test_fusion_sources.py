@@ -3,13 +3,14 @@ writes them in all dialects, and nothing here needs the device that they are for
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, absent, built
+from conftest import ROOT, absent, build_folder, built
 
 # The name of a group is that of its file: see 06_fusion/listing.cpp.
 GROUPS = ("formulas", "gelu", "layouts", "reductions")
@@ -49,6 +50,23 @@ def test_a_compiler_takes_it(folder: Path, tmp_path: Path, suffix: str, group: s
                             capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert made.stat().st_size > 0
+
+
+def test_a_gpu_reduces_in_the_order_of_the_host(folder: Path, tmp_path: Path):
+    """The kernels for GPUs run on the CPU backend; generated_reductions.cpp compares."""
+    libraries = [build_folder() / f"lib{name}.a" for name in ("gpu_cpu", "course_common")]
+    if not all(map(Path.is_file, libraries)):
+        pytest.skip("the CPU backend is not built: run scripts/course test first")
+    options = ["g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+    host, program = tmp_path / "libhost.so", tmp_path / "reductions"
+    subprocess.run([*options, "-shared", "-fPIC", "-o", host, folder / "reductions.cpp"], check=True)
+    subprocess.run([*options, "-DGPU_BACKEND_CPU=1", f"-I{ROOT}", f"-I{folder}", "-o", program,
+                    Path(__file__).with_name("generated_reductions.cpp"), *libraries,
+                    "-lboost_context", "-lfmt", "-lz", "-ldl"], check=True)
+    for wave in ("32", "64"):
+        done = subprocess.run([program, host], env={**os.environ, "HIP_CPU_WAVE": wave},
+                              capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "36 cases\n"), done.stdout + done.stderr
 
 
 def test_nvcc_stores_sixteen_bytes_at_a_time(folder: Path, tmp_path: Path):
