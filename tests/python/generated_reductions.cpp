@@ -14,7 +14,9 @@
 
 #include "common/gpu.h"
 #include "common/guarded.h"
+#include "common/random.h"
 #include "reductions.hip"
+#include "stage8_framework/02_backends/own/reductions.h"
 
 namespace {
 
@@ -28,13 +30,9 @@ constexpr Kernel kKernels[] = {fused_0, fused_1, fused_2, fused_3, fused_4,
                                fused_5, fused_6, fused_7, fused_8};
 constexpr size_t kRows = 300, kCols = 40;
 
-std::vector<float> inputs(size_t n) {
+std::vector<float> inputs(size_t n, std::uint32_t stream) {
   std::vector<float> values(n);
-  unsigned bits = 1;
-  for (float& value : values) {
-    bits = bits * 1664525u + 1013904223u;
-    value = static_cast<float>(bits >> 8) * 0x1p-23f - 1;
-  }
+  for (size_t i = 0; i < n; ++i) values[i] = random_numbers::uniform(1, stream, i);
   return values;
 }
 
@@ -49,17 +47,19 @@ bool agree(size_t number, size_t length, Block block) {
   const size_t results = are_columns ? kCols : number % 3 == 1 ? kRows : 1;
   const size_t count = kRows * kCols / results, parts = gpu::ceil_div(count, length);
   const size_t divisor = number / 3 == 1 ? count : 1;
-  std::vector<float> a = inputs(kRows * kCols), b = inputs(kCols);
+  std::vector<float> a = inputs(kRows * kCols, 0), b = inputs(kCols, 1);
   a[777] = std::numeric_limits<float>::quiet_NaN(), a[5000] = INFINITY;
   std::vector<float> of_host[] = {a, a, std::vector<float>(results * parts)};
   Guarded<float> d_a(a, 0), d_b(b, 0), out0(a.size(), 0), out1(a.size(), 0);
   Guarded<float> out2(results * parts, 0);
 
-  const unsigned blocks_x = static_cast<unsigned>(are_columns ? kCols / 8 : results * parts);
+  const unsigned columns = own::kFewColumns;  // of a block
+  const auto blocks_x = static_cast<unsigned>(are_columns ? kCols / columns : results * parts);
   const unsigned blocks_y = are_columns ? static_cast<unsigned>(parts) : 1;
-  LAUNCH(kKernels[number], dim3(blocks_x, blocks_y), are_columns ? dim3(8, 128) : dim3(256), 0,
-         out0.data(), out1.data(), out2.data(), d_a.data(), d_b.data(), count, results, length,
-         parts, divisor);
+  const dim3 block_of_columns(columns, own::kThreadsOfColumns / columns);
+  LAUNCH(kKernels[number], dim3(blocks_x, blocks_y),
+         are_columns ? block_of_columns : dim3(vector_add::kBlock), 0, out0.data(), out1.data(),
+         out2.data(), d_a.data(), d_b.data(), count, results, length, parts, divisor);
   HIP_CHECK(hipDeviceSynchronize());
   std::vector<Size> arguments;
   for (std::vector<float>* array : {&of_host[0], &of_host[1], &of_host[2], &a, &b})

@@ -2,7 +2,7 @@
 //
 //   Rows of 31 floats, drawn for blocks A, B, ... that write 8 of each; a sector begins at each |:
 //   |AAAAAAAA|BBBBBBBB|CCCCCCCC|DDDDDDDA|BBBBBBBB|CCCCCCCC|DDDDDDDD|EEEEEEAA|BBBBBBBB|CCCC...
-//    row 0                            row 1                              row 2
+//    row 0                             row 1                              row 2
 #include <cstdint>
 
 #include "common/gpu.h"

@@ -12,7 +12,9 @@ namespace layernorm {
 
 // Whether matrices are so small, less than 32 MiB of floats, that a cache may keep what a kernel
 // writes until the next one reads it. An H200 has a cache of 50 MB.
-__device__ inline bool is_cached(size_t rows, size_t cols) { return rows * cols < size_t{1} << 23; }
+__device__ inline bool fits_cache(size_t rows, size_t cols) {
+  return rows * cols < size_t{1} << 23;
+}
 
 // *address, which is not needed again soon. The caches are told so only where that can help: an
 // H200 reads large matrices more slowly with the hint.

@@ -25,7 +25,7 @@ template <class Team, class Value, unsigned kValues, unsigned kResident, class G
 static __global__ void GPU_LAUNCH_BOUNDS(Team::kBlockThreads, kResident)
     layernorm_backward_fused(float* partials, PassOf<G> pass) {
   const unsigned rank = Team::rank(), values = static_cast<unsigned>(pass.cols / kWidth<Value>);
-  const bool cached = layernorm::is_cached(pass.rows, pass.cols);
+  const bool cached = layernorm::fits_cache(pass.rows, pass.cols);
   Value gain[kValues] = {}, sum_gain[kValues] = {}, sum_bias[kValues] = {};
   GPU_UNROLL
   for (unsigned k = 0; k < kValues; ++k)

@@ -55,19 +55,18 @@ constexpr size_t kLoadsOfRows = 16, kLoadsOfColumns = 4;
 // loaded before the first one is computed. They are added in the same order as without groups.
 std::string loop_of_gpu(const KernelText& kernel, size_t loads_in_flight) {
   const std::vector<std::string> loads = elements_of(kernel, "i");
+  const size_t inputs = std::max<size_t>(loads.size(), 1);
+  const std::string group = std::to_string(std::max<size_t>(loads_in_flight / inputs, 1));
   std::vector<std::string> held;
   std::string arrays, loading;
   for (size_t k = 0; k < loads.size(); ++k) {
     const std::string array = "x" + std::to_string(k);
     held.push_back(array + "[k]");
-    arrays += (k == 0 ? "    float " : ", ") + array + "[$group]";
+    arrays += "    float " + array + "[" + group + "];\n";
     loading += "      " + held.back() + " = " + loads[k] + ";\n";
   }
   Fillings words = words_of(kernel);
-  words["group"] =
-      std::to_string(std::max<size_t>(loads_in_flight / std::max<size_t>(loads.size(), 1), 1));
-  words["arrays"] = filled(loads.empty() ? "" : arrays + ";\n", words);
-  words["loading"] = loading;
+  words["group"] = group, words["arrays"] = arrays, words["loading"] = loading;
   words["of_group"] = lines_of_one(kernel, held, "value", "      ");
   words["of_rest"] = lines_of_one(kernel, loads, "value", "    ");
   return filled(R"(  for (; at + ($group - 1) * step < end; at += $group * step) {
